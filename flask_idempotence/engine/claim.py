@@ -69,24 +69,6 @@ class Owners:
             return owners[0]
 
 
-class Lease:
-    """The lease of a claim; times are those of the engine's clock, before the store was called."""
-
-    __slots__ = ("began_at", "length", "renew_at")
-
-    def __init__(self, length: float, at: float) -> None:
-        self.length = length
-        self.began_at = at
-        self.renew_at = at + length / 3
-
-    def is_due_soon(self, now: float) -> bool:
-        return self.renew_at <= now + self.length / 12
-
-    def is_missed(self, now: float) -> bool:
-        """Whether the next renewal is overdue by so much that the lease has ended without it."""
-        return now >= self.renew_at + self.length * 2 / 3
-
-
 _NOT_RENEWED = (
     " (the keeper's thread did not run in time to renew it: the view let no other thread run, the "
     "process was stopped, or its server keeps threads from running, as uWSGI does without "
@@ -141,11 +123,17 @@ class Claim(Operation):
 
     def grant(self, owner: bytes = b"", at: float = 0.0) -> Self:
         self.owner, self.granted_at = owner, at
-        self.lease = Lease(self.question.lease, at)
+        self.extend(self.question.lease, at)
         self.number = next(_numbers)  # rises from claim to claim
         self._process = os.getpid()
         self._settling = threading.Lock()
         return self
+
+    def extend(self, lease: float, at: float) -> None:
+        """Note a lease, in seconds, and the time before the store was asked for it."""
+        self.lease = lease
+        self.leased_at = at
+        self.renew_at = at + lease / 3
 
     @property
     def short_key(self) -> str | None:
@@ -220,7 +208,7 @@ class Claim(Operation):
             "put_token": "token put back",
         }
         if self.owner:
-            ends["keep"] = f"held until {self.lease.length:g} s after the claim"
+            ends["keep"] = f"held until {self.lease:g} s after the claim"
         text = f"{self.reason}: {ends[settlement.call]}"
         if outcome is None:
             text += ", but the store has not acknowledged it"
@@ -294,7 +282,9 @@ class Claim(Operation):
         """Note and announce that the claim has ended early, or that another owner has it."""
         if not self.lost:
             self.lost = True
-            reason = _NOT_RENEWED if self.lease.is_missed(now) else ""
+            # The next renewal is overdue by so much that the lease has ended without it.
+            is_missed = now >= self.renew_at + self.lease * 2 / 3
+            reason = _NOT_RENEWED if is_missed else ""
             _logger.warning("A lease was lost: %s%s", self, reason)
             self.emit(lease_lost, during=during)
 

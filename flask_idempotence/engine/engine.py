@@ -20,7 +20,7 @@ from ..config.settings import CLOCK_SKEW, REPEATS
 from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..request.tokens import Token
-from ..response.headers import NOTE, RequestNote
+from ..response.headers import NOTE, RequestNote, note_on
 from ..response.records import Slot, UnreadableRecord
 from ..response.refusals import Refusal, StoreUnavailable
 from ..signals import claimed, observed, rejected, replayed, token_issued, token_spent
@@ -122,7 +122,7 @@ class Engine:
                 if claim.slot.key:
                     if claim.traced is not None:
                         claim.note("claimed")
-                    claim.emit(claimed, lease=claim.lease.length, waited=claim.waited)
+                    claim.emit(claimed, lease=claim.lease, waited=claim.waited)
             except BaseException:  # such as a time-out of gevent's, in a receiver
                 claim.judge(Verdict.NOT_RUN)
                 self.settling.settle(claim)
@@ -386,13 +386,24 @@ def finish_request(app: Flask, response: Response, **_: object) -> None:
         engine_of(app).settling.finish(context.request, id(context), response)
 
 
-def note_exception(app: Flask, **_: object) -> None:
+def note_exception(_app: Flask, **_: object) -> None:
     """Note an exception without a handler; receives the signal `got_request_exception`.
 
-    An application may send that signal, too, at any time.
+    An application may send that signal, too, at any time, and so may a view.
     """
-    if has_request_context():
-        engine_of(app).settling.note_exception()
+    if not has_request_context():
+        return
+    request = actual(request_ctx).request
+    on_request = note_on(request)
+    for claim in on_request.claims:
+        if not claim.settled and not claim.in_view:
+            claim.leave_view(raised=True)
+    if on_request.replayed is not None:
+        _logger.error(
+            "Flask-Idempotence: an exception followed a replay of %r. A decorator outside the "
+            "guard must pass on the Response of a replay; or put it inside the guard.",
+            request.endpoint,
+        )
 
 
 def tear_down_request(error: BaseException | None) -> None:

@@ -212,9 +212,6 @@ class Guard:
         """Return how a claim ends."""
         raise NotImplementedError
 
-    def record(self, slot: Slot, response: Response, ttl: float | None) -> bytes:
-        return self.services.records.remember(slot, response, ttl or self.ttl)
-
     def time_to_keep(self, given: object) -> float:  # noqa: ARG002 - those of keys take it
         """Check the `ttl` of `current_guard.keep`; raise a ConfigurationError."""
         raise ConfigurationError(

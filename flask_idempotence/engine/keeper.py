@@ -26,7 +26,7 @@ from ..config.settings import Config
 from ..response.refusals import LeaseLost, Refusal
 from ..stores.base import Outcome, Renewal, Store
 from ..stores.process import Living, call_at_exit, call_in_children, threads_stand_still
-from .claim import Claim, Lease
+from .claim import Claim
 from .store_calls import FailurePolicy
 
 _logger = logging.getLogger("flask_idempotence")
@@ -110,13 +110,12 @@ class Keeper:
         self._has_warned = False
 
     def watch(self, claim: Claim) -> None:
-        lease = claim.lease
         with self._lock:  # directly: the methods of a condition are Python's own, and slower
             self._held.add(claim)
-            self._pace = min(self._pace, lease.length / 3)
-            if self._thread is not None and lease.renew_at >= self._wake_at:
+            self._pace = min(self._pace, claim.lease / 3)
+            if self._thread is not None and claim.renew_at >= self._wake_at:
                 return
-            thread = self._schedule(lease.renew_at)
+            thread = self._schedule(claim.renew_at)
         self._start(thread)
 
     def unwatch(self, claim: Claim, *, timeout: float = RENEWAL_TIMEOUT) -> bool:
@@ -161,11 +160,11 @@ class Keeper:
     def _renew_due(self) -> None:
         now = self._clock()
         with self._changed:
-            due = [claim for claim in self._held if claim.lease.renew_at <= now]
-            delay = now - min((claim.lease.renew_at for claim in due), default=now)
+            due = [claim for claim in self._held if claim.renew_at <= now]
+            delay = now - min((claim.renew_at for claim in due), default=now)
             if due:
                 # With those that are due soon: a thousand leases make few batches.
-                due = [claim for claim in self._held if claim.lease.is_due_soon(now)]
+                due = [claim for claim in self._held if claim.renew_at <= now + claim.lease / 12]
             self._renewing = frozenset(due)
             for claim in due:  # before sending: settlements must count with it from now on
                 claim.was_renewed = True
@@ -184,7 +183,7 @@ class Keeper:
             return self._due_at()
 
     def _due_at(self) -> float:
-        due = min((claim.lease.renew_at for claim in self._held), default=float("inf"))
+        due = min((claim.renew_at for claim in self._held), default=float("inf"))
         return min(due, self._retry_at) if self._retry_queue else due
 
     def _measure_retry_queue(self) -> None:
@@ -235,16 +234,16 @@ class Keeper:
                 "A claim exceeds IDEMPOTENCE_MAX_HOLD; its lease is no longer renewed: %s",
                 claim,
             )
-            self._drop(claim)
+            self.unwatch(claim, timeout=0)
         for claim, outcome in zip(kept, self._outcomes(kept, now), strict=True):
             if outcome is Outcome.OK:
-                claim.lease = Lease(self._renewed(claim), now)
+                claim.extend(self._renewed(claim), now)
             elif outcome is None:
-                claim.lease.renew_at = now + min(RETRY_EVERY, claim.lease.length / 6)
+                claim.renew_at = now + min(RETRY_EVERY, claim.lease / 6)
             elif claim.unacknowledged:  # the completion finds out whether it is lost
-                claim.lease.renew_at = now + claim.lease.length / 3
+                claim.renew_at = now + claim.lease / 3
             elif not claim.settled:
-                self._drop(claim)
+                self.unwatch(claim, timeout=0)
                 claim.lose("renew", now)
 
     def _outcomes(self, claims: list[Claim], now: float) -> Sequence[Outcome | None]:
@@ -253,9 +252,7 @@ class Keeper:
         renewals = [self._renewal(claim) for claim in claims]
         # Two thirds of a lease are left, time for four attempts; one that has ended is not urgent.
         leases = [
-            claim.lease.length
-            if now < claim.lease.began_at + claim.lease.length
-            else self._renewed(claim)
+            claim.lease if now < claim.leased_at + claim.lease else self._renewed(claim)
             for claim in claims
         ]
 
@@ -287,7 +284,7 @@ class Keeper:
             if outcomes[0] is Outcome.STALE:
                 claim.lose("renew", now)
                 raise LeaseLost
-            claim.lease = Lease(self._renewed(claim), now)
+            claim.extend(self._renewed(claim), now)
         except Refusal as refusal:
             refusal.apply(self._config)
             raise
@@ -297,10 +294,6 @@ class Keeper:
 
     def _renewal(self, claim: Claim) -> Renewal:
         return Renewal(claim.slot.key, claim.owner, self._renewed(claim))
-
-    def _drop(self, claim: Claim) -> None:
-        with self._changed:
-            self._held.discard(claim)
 
     def _schedule(self, at: float) -> threading.Thread | None:
         """Wake the thread at a time; return a new one, to be started without the lock."""

@@ -175,20 +175,6 @@ class Settling:
                 claim.judge(Verdict.FAILED)
             self.settle(claim)
 
-    def note_exception(self) -> None:
-        """Note an exception without a handler; it may not be the view's."""
-        request = actual(request_ctx).request
-        on_request = note_on(request)
-        for claim in on_request.claims:
-            if not claim.settled and not claim.in_view:  # a view may send the signal, too
-                claim.leave_view(raised=True)
-        if on_request.replayed is not None:
-            _logger.error(
-                "Flask-Idempotence: an exception followed a replay of %r. A decorator outside the "
-                "guard must pass on the Response of a replay; or put it inside the guard.",
-                request.endpoint,
-            )
-
     def abandon(self, claim: Claim) -> None:
         """Leave a claim to its lease: the view was killed, and its effect is unknown."""
         if claim.begin_settlement():
@@ -211,12 +197,12 @@ class Settling:
             _logger.exception("Cannot tell whether the result failed: %s", claim)
             return False
 
-    @staticmethod
-    def _take_record(claim: Claim, on_request: RequestNote, response: Response) -> None:
+    def _take_record(self, claim: Claim, on_request: RequestNote, response: Response) -> None:
         if on_request.headers:  # no cache may store the replay of a page with a token
             add_kept_headers(on_request, response)
         try:
-            claim.record = claim.guard.record(claim.slot, response, claim.ttl)
+            ttl = claim.ttl or claim.guard.ttl
+            claim.record = self._services.records.remember(claim.slot, response, ttl)
         except Exception:
             _logger.exception("The response could not be recorded: %s", claim)
 
@@ -343,7 +329,7 @@ class Settling:
             until = claim.granted_at + self._config.max_hold
             self._keeper.watch(claim)
         else:
-            longest = max(claim.lease.length, self._config.lease) + claim.question.keep
+            longest = max(claim.lease, self._config.lease) + claim.question.keep
             until = self._now() + longest
 
         def ended(outcome: Outcome | None) -> None:

@@ -57,8 +57,7 @@ class FailurePolicy:
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._next_line_at = float("-inf")
-        self._kinds: set[str] = set()  # each has had a line since the last few seconds began
+        self._next_line_at: dict[str, float] = {}  # of each kind of error
         self._withheld = self._refused = self._unguarded = 0
         self._failing_since: float | None = None
         self._failed_at = 0.0
@@ -136,12 +135,11 @@ class FailurePolicy:
             self._failed_at = now
             self._refused += is_counted and rejects
             self._unguarded += is_counted and not rejects
-            if now >= self._next_line_at:
-                self._next_line_at, self._kinds = now + LOG_EVERY, set()
-            is_due, withheld = kind not in self._kinds, self._withheld
-            self._kinds.add(kind)
-            self._has_warned |= is_due
-            self._withheld = 0 if is_due else withheld + 1
+            is_due = now >= self._next_line_at.get(kind, now)
+            withheld, self._withheld = self._withheld, self._withheld + 1
+            if is_due:
+                self._next_line_at[kind], self._has_warned = now + LOG_EVERY, True
+                self._withheld = 0
         if is_due:
             consequence = "guarded requests get 503" if rejects else "guarded views run unguarded"
             _logger.warning(

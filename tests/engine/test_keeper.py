@@ -77,7 +77,7 @@ def test_a_lease_of_a_second_is_raised_at_a_third_and_then_renewed_at_every_thir
     assert harness.store.batches == 0
     harness.pass_time(0.2)
     assert harness.store.batches == 1
-    assert hold.lease.length == 30
+    assert hold.lease == 30
     harness.pass_time(100)
     assert 9 <= harness.store.batches <= 14
     assert isinstance(harness.rival(), Running)
