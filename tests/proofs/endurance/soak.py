@@ -29,7 +29,6 @@ SAMPLES = 100
 class Samples:
     """What was measured: series of pairs of a moment and a value."""
 
-    ttl: float = 0.0
     began: float = 0.0
     ended: float = 0.0
     series: dict = field(default_factory=lambda: defaultdict(list))
@@ -56,7 +55,7 @@ def play(plan, directory):
     the run that are compared.
     """
     with open_server(plan.store, directory) as store, server_of(plan, store.url) as server:
-        samples = Samples(plan.ttl)
+        samples = Samples()
         load = Load(server, RATE, LEASE)
         workers = psutil.Process(server.pid).children()
         for _ in range(BURSTS):

@@ -61,6 +61,14 @@ def test_leaks_are_found(load, leaks):
         assert any(name in fault and "→" in fault for fault in faults), faults
 
 
+def test_unexpected_answers_and_late_clients_are_named():
+    samples = soak.Samples(ended=60.0, problems={"/key: 500": 2}, late=0.05)
+    for who in ("clients", "workers"):
+        samples.series[f"CPU of the {who}"] = [(moment, moment) for moment in range(60)]
+    late = "5.0 % of the operations began late"
+    assert report_of(samples, Limits())[1] == ["2 x /key: 500", late]
+
+
 def growth_of(store, count, directory, limit, record_property, **more):
     """Send distinct keys; return what grew from a tenth of them on, and the statuses."""
     count = int(count * TIMES)

@@ -3,12 +3,8 @@
 import statistics
 from dataclasses import dataclass
 
-EARLY, EARLY_LASTS = 4 / 20, 2 / 20
-END = (17 / 20, 1.0)
-"""Parts of a run that are compared: of twenty minutes, two around the fifth and the last three."""
-
-IN_BALANCE = 1.25
-"""Lifetimes of a record after which as many expire as are made; the store removes some late."""
+PARTS = (4 / 20, 6 / 20), (17 / 20, 1.0)
+"""Of a run, which are compared: of twenty minutes, two around the fifth and the last three."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +64,9 @@ def figures_of(samples):
         yield figures
 
 
-def compared(samples):
-    """Return the two parts of a run that are compared, as shares of it."""
-    early = max(EARLY, IN_BALANCE * samples.ttl / (samples.ended - samples.began))
-    return (early, early + EARLY_LASTS), END
-
-
 def parts_of(samples, values):
     length = samples.ended - samples.began
     return [
-        [
-            value
-            for moment, value in values
-            if begin * length <= moment - samples.began <= end * length
-        ]
-        for begin, end in compared(samples)
+        [value for moment, value in values if begin <= (moment - samples.began) / length <= end]
+        for begin, end in PARTS
     ]
