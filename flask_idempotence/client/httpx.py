@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing, closing, suppress
+from contextlib import aclosing, closing
 from functools import partial
 
-from .retries import LATE, Answer, Attempts, Retries, is_problem, needs_key, put_key
+from .retries import LATE, Attempts, Retries, needs_key, put_key
 
 try:
     import anyio
@@ -76,18 +76,18 @@ class IdempotentTransport(httpx.BaseTransport):
         attempts = _attempts_at(request, self._retries)
         return attempts.make(attempt, late, self._sleep, _NO_ANSWER)
 
-    def _attempt(self, request: httpx.Request, seconds: float) -> tuple[httpx.Response, Answer]:
+    def _attempt(self, request: httpx.Request, seconds: float) -> httpx.Response:
         deadline = time.monotonic() + seconds
         response = self._transport.handle_request(_cut(request, seconds))
-        if _is_to_be_read(request, response):
-            body = []
-            with closing(response):
-                for chunk in response.iter_raw():
-                    body.append(chunk)
-                    if time.monotonic() > deadline:
-                        raise _late(request)
-            response = _whole(response, b"".join(body))
-        return response, _answer_of(response)
+        if not _is_to_be_read(request, response):
+            return response
+        body = []
+        with closing(response):
+            for chunk in response.iter_raw():
+                body.append(chunk)
+                if time.monotonic() > deadline:
+                    raise _late(request)
+        return _whole(response, b"".join(body))
 
     def close(self) -> None:
         """Close the connections."""
@@ -130,7 +130,7 @@ class AsyncIdempotentTransport(httpx.AsyncBaseTransport):
                     response = await self._attempt(_cut(request, seconds))
                 if limit.cancelled_caught:
                     raise _late(request)
-                if attempts.is_final(_answer_of(response)):
+                if attempts.is_final(response):
                     return response
                 await response.aclose()
             await self._sleep(attempts.pause)
@@ -188,11 +188,10 @@ def _cut(request: httpx.Request, seconds: float) -> httpx.Request:
 def _is_to_be_read(request: httpx.Request, response: httpx.Response) -> bool:
     """Whether an answer is read to its end, since one that breaks off is as good as none.
 
-    Of a streamed answer, only a problem document is. A wrapped transport may have read it already.
+    A streamed one is not. A wrapped transport may have read it already.
     """
-    if response.is_stream_consumed or response.is_closed:
-        return False
-    return not request.extensions.get(STREAM) or is_problem(response.headers)
+    is_read = response.is_stream_consumed or response.is_closed
+    return not (is_read or request.extensions.get(STREAM))
 
 
 def _whole(response: httpx.Response, body: bytes) -> httpx.Response:
@@ -203,11 +202,3 @@ def _whole(response: httpx.Response, body: bytes) -> httpx.Response:
         stream=httpx.ByteStream(body),
         extensions=response.extensions,
     )
-
-
-def _answer_of(response: httpx.Response) -> Answer:
-    body = b""
-    if is_problem(response.headers):
-        with suppress(httpx.StreamError):  # a wrapped transport has read it and kept nothing
-            body = response.read()
-    return Answer(response.status_code, response.headers, body)

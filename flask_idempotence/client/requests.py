@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, cast
 
-from .retries import LATE, Answer, Attempts, Retries, is_problem, needs_key, put_key
+from .retries import LATE, Attempts, Retries, needs_key, put_key
 
 try:
     from requests import PreparedRequest, Response, exceptions
@@ -78,12 +78,14 @@ class IdempotentAdapter(BaseAdapter):
         self._put_key(cast("MutableMapping[str, str]", request.headers))
         received: list[Response] = []
 
-        def attempt(seconds: float) -> tuple[Response, Answer]:
+        def attempt(seconds: float) -> Response:
             received.clear()
             _rewind(request)
             response = send(timeout=_within(timeout, seconds))
             received.append(response)
-            return response, _read(response, stream=stream)
+            if not stream:
+                _ = response.content  # to its end: one that breaks off is as good as none
+            return response
 
         def late() -> exceptions.Timeout:
             for response in received:  # of which another thread may still read the body
@@ -99,18 +101,6 @@ class IdempotentAdapter(BaseAdapter):
     def close(self) -> None:
         """Close the connections."""
         self._adapter.close()
-
-
-def _read(response: Response, *, stream: bool) -> Answer:
-    """Read an answer to its end, since one that breaks off is as good as none.
-
-    Of a streamed answer, only a problem document is read.
-    """
-    body = b""
-    if not stream or is_problem(response.headers):
-        with suppress(RuntimeError):  # a wrapped adapter has read it and kept nothing
-            body = response.content or b""
-    return Answer(response.status_code, response.headers, body)
 
 
 def _rewind(request: PreparedRequest) -> bool:

@@ -6,7 +6,6 @@ running request from a final refusal, and does not see an answer that breaks off
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import re
@@ -25,7 +24,7 @@ from threading import Thread
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from ..errors import PASSING, SLUGS
+from ..errors import PASSING
 
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """The statuses after which another attempt may fare better."""
@@ -45,14 +44,18 @@ class HasHeaders(Protocol):
         """The headers; their names in any case."""
 
 
-class HasClose(Protocol):
-    """A response of any library."""
+class Answer(HasHeaders, Protocol):
+    """A response of requests or httpx."""
+
+    @property
+    def status_code(self) -> int:
+        """The status."""
 
     def close(self) -> object:
         """Give its connection back."""
 
 
-R = TypeVar("R", bound=HasClose)
+R = TypeVar("R", bound=Answer)
 
 
 def new_key() -> str:
@@ -89,54 +92,24 @@ def was_replayed(response: HasHeaders) -> bool:
     return _value_of(response.headers, "Idempotent-Replayed") == "true"
 
 
-def is_problem(headers: Mapping[str, str]) -> bool:
-    """Whether a body is a problem document (RFC 9457)."""
-    kind = _value_of(headers, "Content-Type").partition(";")[0]
-    return kind.strip() == "application/problem+json"
-
-
 def _value_of(headers: Mapping[str, str], name: str) -> str:
     return headers.get(name, "").strip().lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer; its headers' names are in any case, its body is used if a problem document."""
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Return the seconds that `Retry-After` asks for, or None.
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes = b""
-
-    @property
-    def refusal(self) -> str:
-        """The slug of a refusal, or an empty text.
-
-        The header has it. Without one, the type of a problem document has it, if it ends with a
-        slug of this library, under any base.
-        """
-        if slug := _value_of(self.headers, "Idempotence-Refusal"):
-            return slug
-        try:
-            kind = json.loads(self.body)["type"] if is_problem(self.headers) else ""
-            slug = re.split(r"[^\w-]", kind)[-1]
-        except (ValueError, TypeError, LookupError, RecursionError):
-            return ""
-        return slug if slug in SLUGS else ""
-
-    def retry_after(self, now: float) -> float | None:
-        """Return the seconds that `Retry-After` asks for, or None.
-
-        A date is compared with the answer's own `Date`, since the clocks of two machines differ;
-        without one, with `now`, in seconds since 1970.
-        """
-        value = self.headers.get("Retry-After", "").strip()
-        if value.isascii() and value.isdigit():
-            return float(value)
-        until = _timestamp_of(value)
-        if until is None:
-            return None
-        since = _timestamp_of(self.headers.get("Date", ""))
-        return max(0.0, until - (now if since is None else since))
+    A date is compared with the answer's own `Date`, since the clocks of two machines differ;
+    without one, with `now`, in seconds since 1970.
+    """
+    value = headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    until = _timestamp_of(value)
+    if until is None:
+        return None
+    since = _timestamp_of(headers.get("Date", ""))
+    return max(0.0, until - (now if since is None else since))
 
 
 def _timestamp_of(date: str) -> float | None:
@@ -200,8 +173,8 @@ class Retries:
         """
         if was_replayed(answer) or _value_of(answer.headers, "Idempotent-Stored") == "false":
             return False
-        refusal = answer.refusal
-        return refusal in PASSING if refusal else answer.status in self.statuses
+        refusal = _value_of(answer.headers, "Idempotence-Refusal")
+        return refusal in PASSING if refusal else answer.status_code in self.statuses
 
     def wait_before(self, attempt: int) -> float:
         """Return the seconds before an attempt, counted from 1, without a `Retry-After`."""
@@ -227,7 +200,7 @@ class Attempts:
 
     def make(
         self,
-        attempt: Callable[[float], tuple[R, Answer]],
+        attempt: Callable[[float], R],
         late: Callable[[], Exception],
         sleep: Callable[[float], object],
         no_answer: tuple[type[Exception], ...],
@@ -240,8 +213,8 @@ class Attempts:
             with self.one(no_answer) as seconds:
                 run = partial(attempt, seconds)
                 # A body that can be read only once may belong to this thread.
-                response, answer = _within(seconds, run, late) if self._repeatable else run()
-                if self.is_final(answer):
+                response = _within(seconds, run, late) if self._repeatable else run()
+                if self.is_final(response):
                     return response
                 response.close()
             sleep(self.pause)
@@ -270,10 +243,10 @@ class Attempts:
     def is_final(self, answer: Answer) -> bool:
         """Whether no other attempt follows; else `pause` is set."""
         if self._retries.may_pass(answer):
-            asked = answer.retry_after(self._retries.now()) or 0.0
-            return self._is_last(asked, f"status {answer.status}")
+            asked = retry_after(answer.headers, self._retries.now()) or 0.0
+            return self._is_last(asked, f"status {answer.status_code}")
         if was_replayed(answer):
-            self._log(f"status {answer.status}, a replay.")
+            self._log(f"status {answer.status_code}, a replay.")
         return True
 
     def _is_last(self, asked: float, reason: str) -> bool:
@@ -307,16 +280,14 @@ def _is_untrusted_certificate(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _within(
-    seconds: float, attempt: Callable[[], tuple[R, Answer]], late: Callable[[], Exception]
-) -> tuple[R, Answer]:
+def _within(seconds: float, attempt: Callable[[], R], late: Callable[[], Exception]) -> R:
     """Make an attempt in a thread, and raise the error `late` if it takes longer than it may.
 
     The time-outs of requests and httpx are for single steps: a server that sends a byte now and
     then never meets one, and resolving a name has none. A thread that is late is left behind; its
     own time-outs end it, or the end of the answer, which is closed.
     """
-    done: Future[tuple[R, Answer]] = Future()
+    done: Future[R] = Future()
 
     def run() -> None:
         try:
@@ -337,6 +308,6 @@ def _within(
     return done.result()
 
 
-def _close(done: Future[tuple[R, Answer]]) -> None:
+def _close(done: Future[R]) -> None:
     if done.exception() is None:
-        done.result()[0].close()
+        done.result().close()

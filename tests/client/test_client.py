@@ -10,7 +10,6 @@ from helpers.callers.http_callers import (
     DONE,
     DOWN,
     HALF,
-    PROBLEM,
     RUNNING,
     ByHttpx,
     ByRequests,
@@ -93,7 +92,7 @@ def test_no_attempt_lasts_longer_than_all_of_them_may(pauses, caller, timeout):
         (409, {"Retry-After": "1"}, b"another booking is there"),
         (503, {"Retry-After": "3600"}, b"more patience than there is"),
         (503, {"Idempotent-Replayed": "true", "Retry-After": "1"}, b""),
-        (429, {**PROBLEM, "Retry-After": "5"}, b'{"type": "urn:flask-idempotence:repeat-submit"}'),
+        (429, {"Idempotence-Refusal": "repeat-submit", "Retry-After": "5"}, b"{}"),
     ],
 )
 def test_a_final_answer_comes_back_at_once(call, pauses, answer):

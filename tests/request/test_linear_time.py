@@ -12,7 +12,7 @@ from helpers.apps import make_app
 from helpers.callers.node import DECIDE, MUST_RUN, NODE
 
 from flask_idempotence import RepeatSubmit
-from flask_idempotence.client.retries import Answer
+from flask_idempotence.client.retries import retry_after
 from flask_idempotence.request.key_header import is_unguessable, parse_key
 from flask_idempotence.response.refusals import PROBLEM_TYPE, Refusal
 
@@ -62,13 +62,8 @@ READERS = {
     "bare credentials": who_asks,
     "the cookies": partial(who_asks, header="Cookie"),
     "an unguessable key": is_unguessable,
-    "Retry-After": lambda text: Answer(503, {"Retry-After": text}).retry_after(0),
-    "Date": lambda text: Answer(503, {"Retry-After": "soon", "Date": text}).retry_after(0),
-    "the refusal": lambda text: Answer(409, {"Idempotence-Refusal": text}).refusal,
-    "the content type": lambda text: Answer(409, {"Content-Type": text}).refusal,
-    "the problem": lambda text: (
-        Answer(409, {"Content-Type": PROBLEM_TYPE}, json.dumps({"type": text}).encode()).refusal
-    ),
+    "Retry-After": lambda text: retry_after({"Retry-After": text}, 0),
+    "Date": lambda text: retry_after({"Retry-After": "soon", "Date": text}, 0),
 }
 
 

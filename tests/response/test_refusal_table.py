@@ -6,11 +6,11 @@ import re
 import subprocess
 
 import pytest
+from helpers.callers.http_callers import Answer
 from helpers.callers.node import DECIDE, MUST_RUN, NODE, SCRIPT
 from helpers.repository import REFERENCE, REFUSALS, text_of
 
 from flask_idempotence.client import Retries
-from flask_idempotence.client.retries import Answer
 from flask_idempotence.errors import PASSING, SLUGS
 from flask_idempotence.response.headers import REFUSAL_HEADER
 from flask_idempotence.response.refusals import PROBLEM_TYPE
@@ -43,13 +43,16 @@ def test_the_page_of_errors_shows_the_table():
 
 
 def refusals():
-    """Answers that are refusals, by their header or by their problem document."""
+    """Pairs of answers that are one refusal, by its header and by its problem document."""
     document = {"Content-Type": f"{PROBLEM_TYPE}; charset=utf-8"}
     extras = [{}, {"Retry-After": "1"}, {"Idempotent-Replayed": "true"}]
     extras += [{"Idempotent-Stored": "false"}]
     for slug, status, extra in itertools.product(REFUSALS, STATUSES, extras):
-        yield status, {REFUSAL_HEADER: slug, **extra}, "<p>No.</p>"
-        yield status, {**document, **extra}, json.dumps({"type": f"https://shop.test/p#{slug}"})
+        problem = json.dumps({"type": f"https://shop.test/p#{slug}"})
+        yield (
+            (status, {REFUSAL_HEADER: slug, **extra}, "<p>No.</p>"),
+            (status, {**document, **extra}, problem),
+        )
 
 
 def others():
@@ -66,14 +69,12 @@ def others():
 
 
 def decided_by_python(answers):
-    return [
-        Retries().may_pass(Answer(code, headers, body.encode())) for code, headers, body in answers
-    ]
+    return [Retries().may_pass(Answer(code, headers)) for code, headers, _ in answers]
 
 
 def test_a_refusal_is_what_it_says_under_any_status():
-    for answer in refusals():
-        is_passing = any(slug in " ".join([*answer[1].values(), answer[2]]) for slug in PASSING)
+    for answer, _ in refusals():
+        is_passing = any(slug in answer[1].values() for slug in PASSING)
         is_settled = any(name.startswith("Idempotent-") for name in answer[1])
         assert decided_by_python([answer]) == [is_passing and not is_settled]
 
@@ -84,10 +85,13 @@ def test_an_unknown_conflict_is_final_and_so_is_an_unknown_refusal():
 
 @pytest.mark.skipif(NODE is None and not MUST_RUN, reason="node is missing")
 def test_the_script_decides_as_the_client_does():
-    answers = [*refusals(), *others()]
+    by_header, by_document = zip(*refusals(), strict=True)
+    answers = [*by_header, *by_document, *others()]
     told = subprocess.check_output(
         [NODE, DECIDE], input=json.dumps(answers), text=True, timeout=120
     )
-    decided = zip(answers, json.loads(told), decided_by_python(answers), strict=True)
+    # A page may be kept from reading the header: the document then says the same.
+    expected = decided_by_python([*by_header, *by_header, *others()])
+    decided = zip(answers, json.loads(told), expected, strict=True)
     assert len(answers) > 1000
     assert [answer for answer, script, client in decided if script != client] == []

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import socket
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import httpx
 import requests
@@ -15,11 +17,20 @@ from flask_idempotence.client.httpx import AsyncIdempotentTransport, IdempotentT
 from flask_idempotence.client.requests import IdempotentAdapter
 from helpers.servers.processes import HOST
 
-PROBLEM = {"Content-Type": "application/problem+json"}
-RUNNING = (409, {**PROBLEM, "Retry-After": "1"}, b'{"type": "urn:x:key-in-progress"}')
+RUNNING = (409, {"Idempotence-Refusal": "key-in-progress", "Retry-After": "1"}, b"{}")
 DONE = (201, {}, b"done")
 DOWN = (503, {}, b"")
 HALF = b"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\nhalf"
+
+
+class Answer(NamedTuple):
+    """What the rules of retrying look at."""
+
+    status_code: int
+    headers: Mapping[str, str]
+
+    def close(self):
+        """Do nothing: it has no connection."""
 
 
 class QuietHandler(WSGIRequestHandler):
