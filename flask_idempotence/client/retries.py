@@ -22,7 +22,6 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from threading import Thread
 from typing import Protocol, TypeVar
-from urllib.parse import urlsplit
 
 from ..errors import PASSING
 
@@ -32,6 +31,10 @@ RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
 
 LATE = "No whole answer within the time that Retries(seconds=...) allows."
+
+_PLACE = re.compile(r"(\w+://)(?:[^/?#]*@)?([^?#]*)")
+"""Scheme, host and path of a URL; user, query and fragment may be secret, as may all of another
+address."""
 
 _logger = logging.getLogger("flask_idempotence.client")
 
@@ -194,7 +197,8 @@ class Attempts:
 
     def __init__(self, retries: Retries, *, repeatable: bool, method: str, url: str) -> None:
         self._retries, self._repeatable = retries, repeatable
-        self._method, self._url = method, url
+        place = _PLACE.match(url)
+        self._name = method if place is None else f"{method} {place[1]}{place[2]}"
         self._begin = retries.clock()
         self._made, self.pause = 0, 0.0
 
@@ -259,15 +263,8 @@ class Attempts:
         return is_last
 
     def _log(self, end: str) -> None:
-        try:
-            parts = urlsplit(self._url)
-        except ValueError:
-            parts = urlsplit("")
-        name = self._method
-        if parts.netloc:  # else an opaque address; user, query and fragment may be secret, too
-            name += f" {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         attempts = self._retries.attempts
-        _logger.info("Attempt %d of %d at %s: %s", self._made, attempts, name, end)
+        _logger.info("Attempt %d of %d at %s: %s", self._made, attempts, self._name, end)
 
     def _left(self) -> float:
         return self._retries.seconds - (self._retries.clock() - self._begin)

@@ -155,7 +155,7 @@ def test_waits_and_their_reasons_are_logged_and_keys_are_not(call, caplog):
         ("https://[::1]:8443/a%20b", "POST https://[::1]:8443/a%20b"),
         ("https://api.example.com", "POST https://api.example.com"),
         ("https://u:p@api.example.com/;p?q#f", "POST https://api.example.com/;p"),
-        ("https://[broken/secret", "POST"),
+        ("https://[broken/path?secret", "POST https://[broken/path"),
         ("custom:user:secret@shop.example/x", "POST"),  # by an adapter of the caller's own
     ],
 )
