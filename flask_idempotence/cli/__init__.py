@@ -1,7 +1,7 @@
 """`flask idempotence`: commands for operators.
 
-A command's module is imported when the command is called, and not in every worker. The extension
-alone imports this wing.
+Their modules are imported when a command is called, and not in every worker. The extension alone
+imports this wing.
 """
 
 from __future__ import annotations
@@ -13,35 +13,23 @@ from flask.cli import with_appcontext
 
 from ..errors import IdempotenceError
 
-MODULES = {
-    "config": "routes",
-    "doctor": "doctor",
-    "init-db": "entries",
-    "inspect": "request",
-    "prune": "entries",
-    "purge": "entries",
-    "release": "request",
-    "routes": "routes",
-    "stats": "entries",
-    "watch": "watch",
-}
-"""The module of each command."""
+MODULES = ("doctor", "entries", "request", "routes", "watch")
+"""Those with commands."""
 
 
 class LazyGroup(click.Group):
     """Group that imports its commands on demand, and prints an error of theirs in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
-        return list(MODULES)
+        for name in MODULES:
+            for each in vars(importlib.import_module(f".{name}", __package__)).values():
+                if isinstance(each, click.Command):
+                    self.add_command(each)
+        return super().list_commands(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
-        if cmd_name not in MODULES:
-            return None
-        module = importlib.import_module(f".{MODULES[cmd_name]}", __package__)
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return command
+        self.list_commands(ctx)
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> object:
         from .causes import text_of  # noqa: PLC0415 - no worker needs it
