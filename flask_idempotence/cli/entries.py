@@ -41,12 +41,12 @@ class Found(NamedTuple):
     key: str
     mode: str
     endpoint: str
-    digest: str
     entry: Entry
 
     @property
     def short(self) -> str:
-        return self.digest[:SHORT_HASH]
+        """The hash in its key, as log lines show it."""
+        return self.key.rpartition(":")[2][:SHORT_HASH]
 
     @property
     def state(self) -> str:
@@ -105,7 +105,7 @@ def scan(
             entries = store.peek_all([part.string for part in parts]) if parts else ()
             for part, entry in zip(parts, entries, strict=True):
                 if entry:
-                    yield Found(part.string, part[1], part[2], part[3], entry)
+                    yield Found(part.string, part[1], part[2], entry)
 
 
 _COLUMNS = {"live": "live", "ended": "ended", "record": "records", "token": "tokens"}
@@ -170,22 +170,17 @@ def _print_metrics(rows: list[dict[str, str | int]]) -> None:
 
     https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
     """
-    keys = [
-        "# HELP idempotence_keys Keys in the store, by their state.",
-        "# TYPE idempotence_keys gauge",
-    ]
-    sizes = [
-        "# HELP idempotence_bytes Bytes of all values in the store.",
-        "# TYPE idempotence_bytes gauge",
-    ]
+    labels = 'mode="{mode}",endpoint="{endpoint}"'
+    echo("# HELP idempotence_keys Keys in the store, by their state.")
+    echo("# TYPE idempotence_keys gauge")
     for row in rows:
-        labels = 'mode="{mode}",endpoint="{endpoint}"'.format_map(row)
-        sizes.append(f"idempotence_bytes{{{labels}}} {row['bytes']}")
-        keys += [
-            f'idempotence_keys{{{labels},state="{title}"}} {row[title]}'
-            for title in _COLUMNS.values()
-        ]
-    echo("\n".join(keys + sizes))
+        for title in _COLUMNS.values():
+            of = f'{labels.format_map(row)},state="{title}"'
+            echo(f"idempotence_keys{{{of}}} {row[title]}")
+    echo("# HELP idempotence_bytes Bytes of all values in the store.")
+    echo("# TYPE idempotence_bytes gauge")
+    for row in rows:
+        echo(f"idempotence_bytes{{{labels.format_map(row)}}} {row['bytes']}")
 
 
 @click.command("purge")

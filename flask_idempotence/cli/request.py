@@ -71,21 +71,18 @@ _NAMING = (
 """The parameters that name a request."""
 
 
-def _find(engine: Engine, *, digest: str | None, method: str, **named: str | None) -> list[Found]:
-    """Return the entries with the first digits of a hash, of a keyed request, or of an operation.
-
-    Raises:
-        UsageError: neither is given in full.
-    """
+def _find(engine: Engine, method: str, named: dict[str, str | None]) -> list[Found]:
+    """Return the entries of a hash (by its first digits), a keyed request, or an operation."""
     given = {option: value for option, value in named.items() if value is not None}
-    if digest is not None and not given:
-        return list({each.key: each for each in scan(engine, "Searching", digest=digest)}.values())
-    if digest is None and given.keys() == {"endpoint", "identity", "key"}:
+    if given.keys() == {"digest"}:
+        found = scan(engine, "Searching", digest=given["digest"])
+        return list({each.key: each for each in found}.values())
+    if given.keys() == {"endpoint", "identity", "key"}:
         identity, key = _prompted("Identity", given["identity"]), _prompted("Key", given["key"])
         with contextlib.suppress(KeyInvalid):  # an application's own function may take other keys
             key = parse_key(key)
         return _find_keyed(engine, identity, method.upper(), given["endpoint"], key)
-    if digest is None and given.keys() in ({"scope", "id"}, {"scope", "id_json"}):
+    if given.keys() in ({"scope", "id"}, {"scope", "id_json"}):
         name = _operation_name(given["scope"], given.get("id"), given.get("id_json"))
         return _find_named(engine, OnceGuard.mode, given["scope"], [name])
     raise click.UsageError(
@@ -114,9 +111,7 @@ def _find_named(engine: Engine, mode: str, place: str, names: list[bytes]) -> li
         store.peek_all(keys[start : start + BATCH]) for start in range(0, len(keys), BATCH)
     )
     return [
-        Found(key, mode, place, key.rpartition(":")[2], entry)
-        for key, entry in zip(keys, entries, strict=True)
-        if entry
+        Found(key, mode, place, entry) for key, entry in zip(keys, entries, strict=True) if entry
     ]
 
 
@@ -185,7 +180,6 @@ def inspect(
     running: bool,
     older_than: float | None,
     as_json: bool,
-    digest: str | None,
     method: str,
     **named: str | None,
 ) -> None:
@@ -201,13 +195,13 @@ def inspect(
     """
     given = {name for name, value in named.items() if value is not None}
     if running:
-        if digest is not None or given - {"endpoint"}:
+        if given - {"endpoint"}:
             raise click.UsageError("--running lists all claims, or those of --endpoint.")
         found = _find_running(this_engine(), named["endpoint"], older_than or 0.0)
     elif older_than is not None:
         raise click.UsageError("--older-than belongs to --running.")
     else:
-        found = _find(this_engine(), digest=digest, method=method, **named)
+        found = _find(this_engine(), method, named)
     rows = [_row(each) for each in found]
     if as_json:
         print_json(rows)
@@ -228,9 +222,7 @@ def inspect(
 @click.command("release", params=[*_NAMING])
 @click.option("--record", is_flag=True, help="Also forget a remembered response.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def release(
-    *, record: bool, yes: bool, digest: str | None, method: str, **named: str | None
-) -> None:
+def release(*, record: bool, yes: bool, method: str, **named: str | None) -> None:
     """Release a request, so that it may be sent again.
 
     Name it as in 'inspect'. A claim is removed only if it is still the one that was shown; a
@@ -243,7 +235,7 @@ def release(
     running, or did half of its work, the same request runs it a SECOND TIME. Find out first.
     """
     engine = this_engine()
-    found = _find(engine, digest=digest, method=method, **named)
+    found = _find(engine, method, named)
     # The hash of an operation finds its steps, too.
     found = [each for each in found if each.mode != "step"] or found
     chosen = _releasable(found, record=record, by_scope=named["scope"] is not None)
@@ -264,7 +256,6 @@ def release(
 
 
 def _releasable(found: list[Found], *, record: bool, by_scope: bool) -> Found:
-    """Return the one entry, if it is to be released."""
     if not found:
         raise click.ClickException("The store has no such entry; there is nothing to release.")
     if len(found) > 1:

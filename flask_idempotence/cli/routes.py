@@ -30,19 +30,15 @@ def _routes(engine: Engine) -> Iterator[Described]:
         view = app.view_functions.get(rule.endpoint)
         for method in sorted((rule.methods or set()) - {"HEAD"}):  # comes with GET
             coming = guards_to_come(app, engine.config, rule.endpoint, method)
-            guards = [_guard(engine, each.guard, each.blueprint or "setting") for each in coming]
-            guards += [
-                _guard(engine, guard, "route")
-                for guard in guards_of(view, method)
-                if covers(guard, method)
-            ]
-            if guards or method not in SAFE_METHODS:
+            found = [(each.guard, each.blueprint or "setting") for each in coming]
+            found += [(each, "route") for each in guards_of(view, method) if covers(each, method)]
+            if found or method not in SAFE_METHODS:
                 yield {
                     "method": method,
                     "rule": rule.rule,
                     "endpoint": rule.endpoint,
                     "exempt": is_exempt(app, rule.endpoint, method),
-                    "guards": guards,
+                    "guards": [_guard(engine, guard, origin) for guard, origin in found],
                 }
 
 
@@ -77,7 +73,6 @@ def _rules(engine: Engine, guard: ViewGuard) -> Iterator[Described]:
 
 
 def json_value(value: object) -> object:
-    """Return a value as JSON can hold it."""
     if isinstance(value, frozenset):
         return sorted(map(str, value))
     if isinstance(value, tuple):
