@@ -50,9 +50,7 @@ class HasHeaders(Protocol):
 class Answer(HasHeaders, Protocol):
     """A response of requests or httpx."""
 
-    @property
-    def status_code(self) -> int:
-        """The status."""
+    status_code: int
 
     def close(self) -> object:
         """Give its connection back."""

@@ -17,8 +17,6 @@ from ..request.proxies import unproxied
 from ..response.headers import REFUSAL_HEADER, REPLAYED_HEADER
 from ..signals import ALL_SIGNALS, SignalName, claimed, released
 
-_GUARDS_OF_VIEWS = ("token", "lock", "key")
-
 
 @dataclass
 class _Call:
@@ -27,14 +25,13 @@ class _Call:
     route: str
     status: str = "no response"
     began: bool = False
-    guards: int = 0
-    passed: int = 0
+    guards_left: int = 0
     claim: str = "unguarded: no claim"
     turned_away: str | None = None
 
     @property
     def ran(self) -> bool:
-        return self.began and self.passed == self.guards and self.turned_away is None
+        return self.began and self.guards_left == 0 and self.turned_away is None
 
     def __str__(self) -> str:
         if self.ran:
@@ -45,9 +42,8 @@ class _Call:
 class _Recorder:
     """Notes the requests to an application, and the ends of those to one endpoint."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self) -> None:
         self.calls: list[_Call] = []
-        self._endpoint = endpoint
         self._name = f"flask_idempotence.testing.call.{id(self)}"  # in the WSGI environment
 
     def _current_call(self) -> _Call | None:
@@ -68,7 +64,7 @@ class _Recorder:
 
     def note_claim(self, end: str, _: Flask, /, *, mode: str, **__: object) -> None:
         call = self._current_call()
-        if call is not None and mode in _GUARDS_OF_VIEWS:
+        if call is not None and mode in ("token", "lock", "key"):
             call.claim = f"claimed by a {mode}{end}"
 
     def run(self, run: Callable[..., Any], *asked: Any) -> Any:
@@ -79,10 +75,10 @@ class _Recorder:
             return run(*asked)
 
         def passed() -> Any:
-            call.passed += 1
+            call.guards_left -= 1
             return view()
 
-        call.guards = max(call.guards, call.passed + 1)
+        call.guards_left = max(call.guards_left, 1)
         return run(*others, passed)
 
     def around(self, view: Callable[..., Any], app: Flask) -> Callable[..., Any]:
@@ -95,7 +91,7 @@ class _Recorder:
             # Others may answer before all of them are passed.
             guards = wrapping.guards_of(view, request.method)
             count = sum(wrapping.covers(guard, request.method) for guard in guards)
-            call.guards = max(call.guards, call.passed + count)
+            call.guards_left = max(call.guards_left, count)
             try:
                 return app.ensure_sync(view)(*args, **kwargs)
             except Exception as error:
@@ -104,11 +100,11 @@ class _Recorder:
 
         return noted
 
-    def check(self) -> None:
+    def check(self, endpoint: str) -> None:
         if (count := sum(call.ran for call in self.calls)) != 1:
             times = f"ran {count} times, not once" if count else "did not run"
             lines = [f"\n  {call}" for call in self.calls] or ["\n  no request was sent"]
-            raise AssertionError(f"{self._endpoint!r} {times}:{''.join(lines)}")
+            raise AssertionError(f"{endpoint!r} {times}:{''.join(lines)}")
 
 
 @contextmanager
@@ -143,7 +139,7 @@ def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
         close = difflib.get_close_matches(endpoint, views, 1, 0.4)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise LookupError(f"The application {app.name!r} has no endpoint {endpoint!r}.{hint}")
-    recorder, original = _Recorder(endpoint), views[endpoint]
+    recorder, original = _Recorder(), views[endpoint]
     views[endpoint] = noted = recorder.around(original, app)
     try:
         with (
@@ -157,7 +153,7 @@ def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
     finally:
         if views[endpoint] is noted:  # at the first request, whole-app mode puts guards around it
             views[endpoint] = original
-    recorder.check()
+    recorder.check(endpoint)
 
 
 @dataclass(eq=False)

@@ -61,6 +61,13 @@ class NeedsALeaseToComplete(MemoryStore):
         return super().complete(key, *arguments) if entry and entry.lease else Outcome.STALE
 
 
+class CompletesOnce(MemoryStore):
+    def complete(self, key, *arguments):
+        entry = self.peek(key)
+        is_done = entry and entry.kind == "record"
+        return Outcome.STALE if is_done else super().complete(key, *arguments)
+
+
 class ReleasesForAnybody(MemoryStore):
     def release(self, key, owner):
         self.remove(key)
@@ -125,6 +132,7 @@ FOUND_BY = {
     RenewsForAnybody: "only_the_owner_of_a_live_claim_renews_it",
     CompletesForAnybody: "a_stale_owner_completes_nothing",
     NeedsALeaseToComplete: "completing_does_not_depend_on_the_lease",
+    CompletesOnce: "a_record_is_remembered",
     ReleasesForAnybody: "only_the_owner_releases",
     ReleasesRecords: "a_record_is_never_released",
     LooksBeforeItTakes: "a_token_is_taken_once",
