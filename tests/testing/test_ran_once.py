@@ -91,6 +91,15 @@ class TestHolds:
         app = shop(no_repeat_submit(60), politely)
         ran_once(app, *orders(app, 2))
 
+    def test_where_the_view_calls_another_guarded_function(self):
+        pay = no_repeat_submit(60)(lambda: "Paid.")
+
+        def order():
+            return pay()
+
+        app = shop(view=order)
+        ran_once(app, *orders(app, 2))
+
     def test_in_whole_app_mode_and_leaves_its_guards_in_place(self):
         app = shop(IDEMPOTENCE_KEY_ALL_ROUTES=True)
         ran_once(app, *orders(app, 2, KEY))  # the guards are made at the first request
