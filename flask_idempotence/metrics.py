@@ -98,8 +98,7 @@ class _Report(figures.Report):
     def __init__(self, collectors: _Collectors) -> None:
         self._collectors = collectors
 
-    def receive(self, name: str, app: Flask, /, **sent: Any) -> None:
-        del app
+    def receive(self, name: str, _app: Flask, /, **sent: Any) -> None:
         self._collectors.counters[COUNTED[name]].labels(*labels_of(name, sent)).inc()
 
     def store_call_ends(self, call: StoreCall) -> None:

@@ -127,8 +127,7 @@ class _Report(figures.Report):
             for labels, count in counts
         ]
 
-    def receive(self, name: str, app: Flask, /, **sent: Any) -> None:
-        del app
+    def receive(self, name: str, _app: Flask, /, **sent: Any) -> None:
         with self._lock:
             self._counts[COUNTED[name]][labels_of(name, sent)] += 1
         span = trace.get_current_span()

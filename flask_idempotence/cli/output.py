@@ -84,14 +84,12 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()  # None: it was closed before the start
 
 
-def echo(
-    text: str, rest: str = "", *, fg: str | None = None, bold: bool = False, err: bool = False
-) -> None:
+def echo(text: str, rest: str = "", *, fg: str | None = None, bold: bool = False) -> None:
     """Print a text in a style, if the output is a terminal, and the rest of its line without."""
     text, rest = (escaped(each, layout="\n\t") for each in (text, rest))
     if (fg or bold) and in_terminal() and not os.environ.get("NO_COLOR"):  # https://no-color.org
         text = click.style(text, fg=fg, bold=bold or None)
-    click.echo(text + rest, err=err)
+    click.echo(text + rest)
 
 
 def print_json(value: object, *, indent: int | None = 2) -> None:
@@ -101,4 +99,4 @@ def print_json(value: object, *, indent: int | None = 2) -> None:
 
 def print_aside(text: str) -> None:
     """Print a line that is no part of the result, on the error output."""
-    echo(escaped(text), err=True)
+    click.echo(escaped(text), err=True)

@@ -45,8 +45,7 @@ _HOST = re.compile(r"(\[[^]]*\]|[^\s:/\[]+)([/ ].+)", re.DOTALL)
 """An identity with a host that has no port, and the rest."""
 
 
-def _digits(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    del ctx, param
+def _digits(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     digest = value and value.strip().removeprefix("key=").lower()
     if digest is not None and not re.fullmatch("[0-9a-f]{6,32}", digest):
         raise click.BadParameter("give at least six hexadecimal digits of a log line's key=...")
@@ -147,8 +146,7 @@ def _prompted(label: str, value: str) -> str:
     if value != "-":
         return value
     if sys.stdin.isatty():
-        answer: str = click.prompt(label, hide_input=True, err=True)
-        return answer
+        return str(click.prompt(label, hide_input=True, err=True))
     return sys.stdin.readline().rstrip("\r\n")
 
 

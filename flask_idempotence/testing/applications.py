@@ -75,9 +75,8 @@ def clear_store(app: Flask) -> int:
     Raises:
         ConfigurationError: its store cannot be listed.
     """
-    state = app.extensions["idempotence"]
-    removed: int = inspectable(state.store).clear(f"{state.config.prefix}:")
-    return removed
+    engine = engine_of(app)
+    return inspectable(engine.store).clear(f"{engine.config.prefix}:")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from unittest import mock
 
 from flask import Flask
 
-from ..engine.engine import Engine
+from ..engine.engine import Engine, engine_of
 from ..engine.keeper import KEEPERS, Keeper
 from ..errors import ConfigurationError
 from ..request.tokens import Tokens
@@ -106,7 +106,7 @@ class MovableClock:
                 self._moved.wait(left)
 
     def _note(self, app: Flask, /, **_: object) -> None:
-        store = app.extensions["idempotence"].store
+        store = engine_of(app).store
         if store.shared:  # the clock is the server's
             self._fixed.add(f"the application {app.name!r} on {type(store).__name__}")
 
@@ -178,8 +178,8 @@ class FakeClock:
 
         A memory store that was made with a clock keeps it. A server's clock cannot be replaced.
         """
-        state = app.extensions["idempotence"]
-        engine, store = state.engine, state.store
+        engine = engine_of(app)
+        store = engine.store
         engine.clock = engine.services.tokens.clock = engine.services.records.clock = self
         engine.sleep = self.advance
         if isinstance(store, MemoryStore) and "clock" not in vars(store):
