@@ -174,12 +174,7 @@ def _row(found: Found) -> dict[str, str | float | None]:
 )
 @as_json
 def inspect(
-    *,
-    running: bool,
-    older_than: float | None,
-    as_json: bool,
-    method: str,
-    **named: str | None,
+    *, running: bool, older_than: float | None, as_json: bool, method: str, **named: str | None
 ) -> None:
     """Show the entry of a request, or all claims that are held now.
 
