@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 from flask import current_app, has_request_context, request
 from markupsafe import Markup
@@ -70,15 +69,14 @@ def idempotence_field(purpose: str | None = None, *, empty: bool = False) -> Mar
     if empty:
         check_purpose(purpose)
     token = "" if empty else idempotence_token(purpose)
-    attributes = {
-        "type": "hidden",
-        "name": config.token_field,
-        "value": token,
-        "autocomplete": "off",  # a browser must not restore a spent one when it returns to a page
-        "data-idempotence-expires-in": int(config.token_ttl) if token else None,
-        "data-idempotence-purpose": purpose,
-    }
-    return _tag("input", attributes)
+    # Without autocomplete: a browser must not restore a spent one when it returns to a page.
+    start = Markup('<input type="hidden" name="{}" value="{}" autocomplete="off"')
+    field = start.format(config.token_field, token)
+    if token:
+        field += Markup(' data-idempotence-expires-in="{}"').format(int(config.token_ttl))
+    if purpose is not None:
+        field += Markup(' data-idempotence-purpose="{}"').format(purpose)
+    return field + Markup(">")
 
 
 def idempotence_meta() -> Markup:
@@ -94,7 +92,7 @@ def idempotence_meta() -> Markup:
         "tokenField": config.token_field,
         "keyHeader": config.key_header,
     }
-    return _tag("meta", {"name": "idempotence", "content": json.dumps(content)})
+    return Markup('<meta name="idempotence" content="{}">').format(json.dumps(content))
 
 
 def idempotence_script(*, nonce: str | None = None) -> Markup:
@@ -104,7 +102,8 @@ def idempotence_script(*, nonce: str | None = None) -> Markup:
         nonce: the page's nonce, where its content security policy needs one.
     """
     url = url_on_this_host(SCRIPT_ENDPOINT, filename=SCRIPT, v=version_of(SCRIPT))
-    return _tag("script", {"src": url, "defer": True, "nonce": nonce}) + Markup("</script>")
+    with_nonce = "" if nonce is None else Markup(' nonce="{}"').format(nonce)
+    return Markup('<script src="{}" defer{}></script>').format(url, with_nonce)
 
 
 FUNCTIONS = {
@@ -116,12 +115,3 @@ FUNCTIONS = {
 
 def _config() -> Config:
     return engine_of(actual(current_app)).config
-
-
-def _tag(name: str, attributes: Mapping[str, object]) -> Markup:
-    written = (
-        Markup(" {}").format(key) if value is True else Markup(' {}="{}"').format(key, value)
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return Markup("<{}{}>").format(name, Markup("").join(written))
