@@ -135,10 +135,8 @@ class IdempotencePlugin(BasePlugin):
         if name is None:
             return deepcopy(response)  # type: ignore[return-value]  # it is a dict
         components = self._spec.components
-        for known in (components.responses, components.responses_lazy):
-            if (found := known.get(str(name).rpartition("/")[2])) is not None:
-                return deepcopy(found)
-        return None
+        known = components.responses_lazy | components.responses
+        return deepcopy(known.get(str(name).rpartition("/")[2]))
 
     def _with_errors(
         self, response: _Object, errors: list[type[Refusal]], config: Config
