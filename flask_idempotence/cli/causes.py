@@ -17,8 +17,6 @@ _URI = "IDEMPOTENCE_STORAGE_URI"
 
 
 class Cause(NamedTuple):
-    """A cause and its remedy, a sentence each."""
-
     sentence: str
     remedy: str
 
@@ -98,7 +96,6 @@ _CAUSES = (
 
 
 def text_of(error: click.ClickException | IdempotenceError) -> str:
-    """Return the text of an error for a terminal."""
     if isinstance(error, StoreError):
         text = " ".join(cause_of(error))
     else:

@@ -165,8 +165,6 @@ def _print_summary(counts: Counter[tuple[str, ...]], reader: Reader) -> None:
 
 @dataclass
 class Reader:
-    """Turns messages into events."""
-
     # By the name of a run, which no other process gets: the number of its last message, and its
     # count of dropped events.
     runs: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -20,8 +20,6 @@ from ..signals import ALL_SIGNALS, SignalName, claimed, released
 
 @dataclass
 class _Call:
-    """A request, and its end."""
-
     route: str
     status: str = "no response"
     began: bool = False

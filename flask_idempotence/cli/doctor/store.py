@@ -36,8 +36,6 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class DoctorContext:
-    """Facts about the deployment."""
-
     app: Flask
     engine: Engine
     workers: int | None = None  # how many processes serve it; None for unknown
