@@ -214,7 +214,7 @@ def _errors_of(guard: ViewGuard, config: Config) -> Iterator[type[Refusal]]:
         yield refusals.KeyInProgress
         yield refusals.ResponseNotStored if _replays(guard) else refusals.KeyRepeated
         yield from (refusals.OutcomeUnknown, refusals.LeaseLost)
-    if config.on_store_error == "reject":
+    if guard.on_store_error == "reject":
         yield refusals.StoreUnavailable
 
 
