@@ -50,9 +50,6 @@ class StoreContract:
 
     # claim
 
-    def test_the_first_caller_is_granted_the_claim(self, store: Store) -> None:
-        assert _rival(store) == Claimed()
-
     def test_a_rival_sees_that_it_runs_and_for_how_long(self, store: Store) -> None:
         owner = _owned(store)
         for fingerprint in (ASKED, OTHER):
@@ -102,11 +99,6 @@ class StoreContract:
         assert store.claim("k", _owner(), ASKED, 10, 60) == Crashed(matches=True)
         assert store.claim("k", _owner(), OTHER, 10, 60) == Crashed(matches=False)
 
-    def test_a_kept_claim_is_forgotten_in_the_end(self, store: Store) -> None:
-        _owned(store, 0.1, 0.1)
-        self.advance(0.25)
-        assert _rival(store) == Claimed()
-
     def test_renewing_begins_the_lease_anew(self, store: Store) -> None:
         owner = _owned(store, 0.3)
         assert store.renew([Renewal("k", owner, 10)]) == [Outcome.OK]
@@ -146,11 +138,6 @@ class StoreContract:
         assert _rival(store) == Done(True, b"\x00\xffrecord")
         assert _rival(store, OTHER) == Done(False, b"\x00\xffrecord")
         assert store.claim("k", owner, ASKED, 10, 0) == Done(True, b"\x00\xffrecord")
-
-    def test_a_record_is_forgotten_after_its_own_time(self, store: Store) -> None:
-        store.complete("k", _owned(store), ASKED, b"r", 0.1)
-        self.advance(0.2)
-        assert _rival(store) == Claimed()
 
     def test_completing_does_not_depend_on_the_lease(self, store: Store) -> None:
         gone, kept = _owner(), _owner()
@@ -207,16 +194,22 @@ class StoreContract:
         store.put_token("t", b"", 60)
         assert store.take_token("t", b"alice") is TokenOutcome.TAKEN
 
-    def test_a_token_ends_with_its_lifetime(self, store: Store) -> None:
-        store.put_token("t", b"", 0.1)
-        self.advance(0.2)
-        assert store.take_token("t", b"") is TokenOutcome.ABSENT
-
     def test_a_token_that_was_put_back_says_so(self, store: Store) -> None:
         store.put_token("t", b"alice", 60, again=True)
         assert store.take_token("t", b"bob") is TokenOutcome.NOT_YOURS
         assert store.take_token("t", b"alice") is TokenOutcome.TAKEN_AGAIN
         assert store.take_token("t", b"alice") is TokenOutcome.ABSENT
+
+    # time
+
+    def test_each_is_forgotten_after_its_own_time(self, store: Store) -> None:
+        store.claim("kept", _owner(), ASKED, 0.1, 0.1)
+        store.complete("k", _owned(store), ASKED, b"r", 0.1)
+        store.put_token("t", b"", 0.1)
+        self.advance(0.25)
+        assert store.claim("kept", _owner(), ASKED, 10, 0) == Claimed()
+        assert _rival(store) == Claimed()
+        assert store.take_token("t", b"") is TokenOutcome.ABSENT
 
     # commands and tests: for an InspectableStore
 

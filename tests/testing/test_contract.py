@@ -106,6 +106,16 @@ class KeepsTokens(MemoryStore):
         super().put_token(key, subject, 100 * ttl, again=again)
 
 
+class KeepsRecords(MemoryStore):
+    def complete(self, key, owner, fingerprint, record, keep):
+        return super().complete(key, owner, fingerprint, record, 100 * keep)
+
+
+class KeepsDeadClaims(MemoryStore):
+    def claim(self, key, owner, fingerprint, lease, keep):
+        return super().claim(key, owner, fingerprint, lease, 100 * keep)
+
+
 class ForgetsThatATokenWasBack(MemoryStore):
     def put_token(self, key, subject, ttl, *, again=False):
         super().put_token(key, subject, ttl)
@@ -138,7 +148,9 @@ FOUND_BY = {
     LooksBeforeItTakes: "a_token_is_taken_once",
     TakesTokensOfAnybody: "a_token_of_another_subject_stays",
     SpendsTokensOfOthers: "a_token_of_another_subject_stays",
-    KeepsTokens: "a_token_ends_with_its_lifetime",
+    **dict.fromkeys(
+        (KeepsTokens, KeepsRecords, KeepsDeadClaims), "each_is_forgotten_after_its_own_time"
+    ),
     ForgetsThatATokenWasBack: "a_token_that_was_put_back_says_so",
     DiscardsWhatCameLater: "an_entry_that_has_taken_the_place_of_one_seen_stays",
     ClearsEverything: "scan_and_clear_stay_within_the_prefix",
