@@ -64,12 +64,6 @@ def checked_scope(function: str, scope: object) -> str:
     )
 
 
-_UNKNOWN = (
-    "This operation was committed in part, and whether the rest took effect is unknown. Look it "
-    "up, and forget() the operation before it runs again."
-)
-
-
 @dataclass(eq=False)
 class OnceGuard(BlockGuard):
     """The arguments of `once` that do not name the operation, and its rules."""
@@ -86,10 +80,15 @@ class OnceGuard(BlockGuard):
             self.on_store_error = "reject"
 
     def answer(self, operation: Operation, found: Found) -> bytes:
+        if not getattr(found, "matches", True):  # a step's: the operation's content is another
+            raise KeyReused
         if not isinstance(found, Done):
             raise Running(remaining=getattr(found, "remaining", 0.0))
         if self.services.records.is_unknown(operation.slot, found.record):
-            raise OutcomeUnknown(_UNKNOWN)
+            raise OutcomeUnknown(
+                "This operation was committed in part, and whether the rest took effect is "
+                "unknown. Look it up, and forget() the operation before it runs again."
+            )
         return found.record
 
     def settle(self, operation: Operation, _now: float) -> Settlement:
@@ -274,11 +273,6 @@ class StepGuard(OnceGuard):
 
     mode = "step"
     decorator = "step"
-
-    def answer(self, operation: Operation, found: Found) -> bytes:
-        if not getattr(found, "matches", True):
-            raise KeyReused
-        return super().answer(operation, found)
 
 
 class Step(Once):

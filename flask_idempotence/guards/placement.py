@@ -113,11 +113,10 @@ def is_exempt(app: Flask, endpoint: str, method: str) -> bool:
 
 def _blueprints_of(app: Flask, endpoint: str) -> Iterator[str]:
     """Return the names of an endpoint's Blueprints, the nearest first."""
-    name = endpoint.rpartition(".")[0]
-    while name:
+    name = endpoint
+    while name := name.rpartition(".")[0]:
         if name in app.blueprints:
             yield name
-        name = name.rpartition(".")[0]
 
 
 def place_guards(app: Flask, config: Config) -> Iterator[Fault]:
@@ -170,7 +169,7 @@ def close_endpoint(app: Flask, fault: Fault) -> None:
 def faults_of(app: Flask, config: Config, store: Store | None = None) -> Iterator[Fault]:
     """Find the faults of the views; without the store, others may still be registered."""
     yield from _wrong_order(app)
-    yield from _against_settings(app, config, store)
+    yield from dict.fromkeys(_against_settings(app, config, store))
     if store is not None:
         yield from _idle(app)
 
@@ -200,17 +199,15 @@ def _wrong_order(app: Flask) -> Iterator[Fault]:
 
 
 def _against_settings(app: Flask, config: Config, store: Store | None) -> Iterator[Fault]:
-    """Find guards whose arguments do not go with the settings, each once."""
-    found: dict[Fault, None] = {}
+    """Find guards whose arguments do not go with the settings, for each method again."""
     for endpoint, view, method in _served(app):
         for guard in guards_of(view, method):
             try:
                 guard.check(endpoint, config)
                 if store is not None and guard.within and not takes_completions(store):
-                    found[Fault(endpoint, f"The view {endpoint!r}: {NEEDS_DATABASE}")] = None
+                    yield Fault(endpoint, f"The view {endpoint!r}: {NEEDS_DATABASE}")
             except ConfigurationError as error:
-                found[Fault(endpoint, str(error))] = None
-    yield from found
+                yield Fault(endpoint, str(error))
 
 
 def _idle(app: Flask) -> Iterator[Fault]:

@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
-from typing import Any, ParamSpec, TypeGuard, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from flask import Blueprint, Flask, Request, Response, after_this_request, current_app
 from flask.globals import request_ctx
@@ -50,11 +50,6 @@ _GUARD = "__idempotence_guard__"
 """Where a wrapper has itself and its guard: `wraps` copies it to other functions."""
 
 
-def is_subject(value: object) -> TypeGuard[Subject]:
-    """Whether the first argument of a decorator is what it guards, and no argument."""
-    return callable(value) or isinstance(value, Blueprint)
-
-
 class Decorator:
     """A guard with its arguments, for a view function or a Blueprint."""
 
@@ -89,13 +84,18 @@ class Decorator:
 
 
 def decorator_of(
-    kind: type[ViewGuard], view: Subject | None, given: dict[str, object], **more: object
+    kind: type[ViewGuard], first: Any, given: dict[str, object], name: str = ""
 ) -> object:
-    """Return a decorator with these arguments; given a view or a Blueprint, decorate it."""
+    """Return a decorator with these arguments; given a view or a Blueprint first, decorate it.
+
+    Else the first argument has this name.
+    """
     if unknown := given.keys() - {argument.name for argument in arguments_of(kind)}:
         raise TypeError(f"{kind.decorator}() got an unexpected keyword argument {min(unknown)!r}")
-    decorate = Decorator(kind(**given, **more))
-    return decorate if view is None else decorate(view)
+    if name and not (callable(first) or isinstance(first, Blueprint)):
+        return Decorator(kind(**{name: first}, **given))
+    decorate = Decorator(kind(**given))
+    return decorate if first is None else decorate(first)
 
 
 def _demand_extension() -> None:
