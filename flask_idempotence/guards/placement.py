@@ -21,6 +21,7 @@ from ..errors import NEEDS_DATABASE, ConfigurationError
 from ..exactly_once import takes_completions
 from ..stores.base import Store
 from .key import KeyGuard
+from .lock import METHODS
 from .wrapping import (
     CARRIED,
     GUARDED,
@@ -122,11 +123,9 @@ def _blueprints_of(app: Flask, endpoint: str) -> Iterator[str]:
 def place_guards(app: Flask, config: Config) -> Iterator[Fault]:
     """Put these guards around the views; find those that cannot be kept."""
     places: dict[tuple[str, str], tuple[ViewGuard, set[str]]] = {}
-    for rule in app.url_map.iter_rules():
-        for method in rule.methods or config.key_methods:
-            for guard, _ in guards_to_come(app, config, rule.endpoint, method):
-                place = rule.endpoint, guard.mode
-                places.setdefault(place, (guard, set()))[1].add(method)
+    for endpoint, _, method in _served(app):
+        for guard, _ in guards_to_come(app, config, endpoint, method):
+            places.setdefault((endpoint, guard.mode), (guard, set()))[1].add(method)
     for blueprint in app.blueprints.values():
         setattr(blueprint, HAS_SERVED, True)
     views: dict[str, Any] = app.view_functions
@@ -238,5 +237,5 @@ def _idle(app: Flask) -> Iterator[Fault]:
 def _served(app: Flask) -> Iterator[tuple[str, object, str]]:
     """Return the endpoint, the view and the method of each request that a route takes."""
     for rule in app.url_map.iter_rules():
-        for method in ("GET", "POST") if rule.methods is None else rule.methods:
+        for method in METHODS if rule.methods is None else rule.methods:
             yield rule.endpoint, app.view_functions.get(rule.endpoint), method
