@@ -47,7 +47,6 @@ from ..response.refusals import KeyReused, OutcomeUnknown, Refusal, ResponseNotS
 from ..stores import process
 from ..stores.base import Done, Outcome, inspectable
 from . import arguments
-from .wrapping import covers, guards_of
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -564,13 +563,8 @@ def _operation(app: Flask, step: str) -> Claim | None:
     if _unguarded.get():
         return None
     is_unclaimed = False
-    if has_request_context():
-        note, view = note_on(request), app.view_functions.get(request.endpoint or "")
-        is_unclaimed = note.runs_unguarded or any(
-            guard.mode == "key" and not covers(guard, request.method)
-            for guard in guards_of(view, request.method)
-        )
-        is_unclaimed &= not any(claim.owner and claim.guard.mode == "key" for claim in note.claims)
+    if has_request_context() and (note := note_on(request)).runs_unguarded:
+        is_unclaimed = not any(claim.owner and claim.guard.mode == "key" for claim in note.claims)
     if not is_unclaimed and engine_of(app).is_on(app, "IDEMPOTENCE_ENABLED"):
         raise ConfigurationError(
             f"The step {step!r} needs an operation around it: the view of a route with "

@@ -120,6 +120,8 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         call = partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
         engine = engine_of(app)  # which fails for safe methods, too, where there is none
         if not covers(guard, request.method):
+            if guard.mode == "key":
+                note_on(request).runs_unguarded = True
             if app.debug:
                 claim = Claim(app, guard, request.endpoint)
                 claim.note(f"{request.method} needs no guard: the view runs unguarded")
