@@ -26,7 +26,6 @@ _blocks: ContextVar[tuple[Claim, ...]] = ContextVar("flask_idempotence_blocks", 
 
 
 def enter_block(claim: Claim) -> None:
-    """Make a claim the current one of a block of code, in a request or outside."""
     claim.runner = _runner()
     _blocks.set((*_open_blocks(), claim))
 

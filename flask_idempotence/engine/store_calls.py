@@ -114,7 +114,6 @@ class FailurePolicy:
             self.measure(lambda each: each.store_call_ends(done))
 
     def measure(self, pass_on: Callable[[Instrument], None]) -> None:
-        """Pass a measurement on to each instrument."""
         for instrument in self.instruments:
             try:
                 pass_on(instrument)

@@ -157,7 +157,17 @@ class Block:
 
     @property
     def _remembered(self) -> Any:
-        return self._result
+        claim = self._entered
+        if self._done is None or claim is None:
+            return self._result
+        engine = engine_of(claim.app)
+        try:
+            return engine.services.records.result(claim.slot, self._done)
+        except UnreadableRecord as error:
+            _logger.error("A result cannot be read: it is %s: %s", error, claim)
+            refusal = ResponseNotStored("The operation is done, but its result is not known.")
+            refusal.apply(engine.config)
+            raise refusal from None
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Decorate a function, sync or async, whose calls each run in a block.
@@ -366,20 +376,6 @@ class Once(Block):
     def _checked(self, value: object) -> object:
         return value
 
-    @property
-    def _remembered(self) -> Any:
-        claim = self._entered
-        if self._done is None or claim is None:
-            return self._result
-        engine = engine_of(claim.app)
-        try:
-            return engine.services.records.result(claim.slot, self._done)
-        except UnreadableRecord as error:
-            _logger.error("A result cannot be read: it is %s: %s", error, claim)
-            refusal = ResponseNotStored("The operation is done, but its result is not known.")
-            refusal.apply(engine.config)
-            raise refusal from None
-
     def __enter__(self) -> Self:
         """Claim the operation, or read its result.
 
@@ -432,9 +428,8 @@ def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in 
     """Remove the record of an operation; never a claim, which is its owner's."""
     scope, engine = checked_scope("forget", scope), engine_of(app)
     process.current.notice_fork()
-    guard = OnceGuard().bind(engine.services, None)
+    guard = OnceGuard().bind(engine.services, None, on_store_error="reject")
     claim = Claim(app, guard, scope)
-    claim.on_store_error = "reject"
     engine.locate(claim, guard.question(name_of("once", scope, id=id)))
     key = claim.slot.key
     store, policy = inspectable(engine.store), engine.policy

@@ -103,7 +103,6 @@ def _demand_extension() -> None:
 
 
 def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a view function, sync or async, so that it runs behind a guard."""
     if isinstance(view, type | Flask) or not callable(view):
         raise TypeError(
             f"A guard decorates a view function, not {view!r}. For a class-based view, decorate "
