@@ -105,6 +105,8 @@ class Block:
     thread, asyncio task and request, is a part of it, and the outermost alone settles.
     """
 
+    _key: Callable[..., Id] | None = None  # takes the arguments of a call, and returns its id
+
     def __init__(self, guard: BlockGuard, part: str, text: bytes) -> None:
         self._guard = guard
         self._part = part  # stands for the endpoint in store keys
@@ -114,9 +116,12 @@ class Block:
         self._done: bytes | None = None  # the record of an operation that is done
         self._result: Any = None
 
-    def _of_call(self, *_args: object, **_kwargs: object) -> Self:
-        block = copy(self)
-        Block.__init__(block, self._guard, self._part, self._text)
+    def _of_call(self, *args: object, **kwargs: object) -> Self:
+        block, text = copy(self), self._text
+        if self._key is not None:
+            text = name_of(self._guard.mode, self._part, id=self._key(*args, **kwargs))
+        Block.__init__(block, self._guard, self._part, text)
+        block._key = None
         return block
 
     def _question(self, guard: BlockGuard) -> Question | Unguarded:
@@ -346,13 +351,6 @@ class Once(Block):
         super().__init__(OnceGuard(**given), scope, text)
         self._key = key
         self.first: bool = False
-
-    def _of_call(self, *args: object, **kwargs: object) -> Self:
-        block = super()._of_call()
-        if self._key is not None:
-            id_ = self._key(*args, **kwargs)
-            block._text, block._key = name_of("once", self._part, id=id_), None
-        return block
 
     @property
     def result(self) -> Any:
