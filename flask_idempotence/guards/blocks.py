@@ -299,8 +299,6 @@ class OnceGuard(BlockGuard):
             self.on_store_error = "reject"
 
     def answer(self, operation: Operation, found: Found) -> bytes:
-        if not getattr(found, "matches", True):  # a step's: the operation's content is another
-            raise KeyReused
         if not isinstance(found, Done):
             raise Running(remaining=getattr(found, "remaining", 0.0))
         if self.services.records.is_unknown(operation.slot, found.record):
@@ -470,6 +468,11 @@ class StepGuard(OnceGuard):
 
     mode = "step"
     decorator = "step"
+
+    def answer(self, operation: Operation, found: Found) -> bytes:
+        if not getattr(found, "matches", True):
+            raise KeyReused
+        return super().answer(operation, found)
 
 
 class Step(Once):
