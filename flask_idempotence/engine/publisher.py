@@ -70,7 +70,6 @@ class Publisher:
         self._dropped = 0
         self._is_started = False
         self._ending = threading.Event()
-        self._ended = threading.Event()
         # Until the first answer, a command may listen.
         self._is_queueing = True
         self._is_heard = False
@@ -110,6 +109,7 @@ class Publisher:
             if self._is_started:
                 return
             self._is_started = True
+            self._ended = threading.Event()  # here: gevent may have patched threads since the fork
         # Without the context of the request that starts it, which some threads inherit; and not
         # under the lock: under gevent, this switches to the thread.
         run = partial(Context().run, self._run)
