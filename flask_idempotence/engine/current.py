@@ -21,14 +21,11 @@ from .claim import Claim, Runner
 from .engine import engine_of
 from .guard import Verdict
 
-_OPERATIONS = frozenset({"key", "once", "step"})
-
 _blocks: ContextVar[tuple[Claim, ...]] = ContextVar("flask_idempotence_blocks", default=())
 """Of the blocks around the running code, and of those that it has outlived."""
 
 
 def enter_block(claim: Claim) -> None:
-    """Make a claim the current one of a block of code, in a request or outside."""
     claim.runner = _runner()
     _blocks.set((*_open_blocks(), claim))
 
@@ -86,7 +83,7 @@ def operations_around(app: Flask) -> Sequence[Claim]:
     found = [
         claim
         for claim in _around(or_before=False)
-        if claim.app is app and claim.owner and claim.guard.mode in _OPERATIONS
+        if claim.app is app and claim.owner and claim.guard.mode in ("key", "once", "step")
     ]
     # A step whose operation is that of another request, which sends this one from its block.
     return list(dropwhile(lambda claim: claim.guard.mode == "step", found))

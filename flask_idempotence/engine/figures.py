@@ -32,8 +32,6 @@ PASSED_ON = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Figure:
-    """A metric."""
-
     name: str  # without a counter's `_total`
     text: str
     labels: tuple[str, ...] = ()

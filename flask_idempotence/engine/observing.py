@@ -39,8 +39,6 @@ Answer = TypeVar("Answer", bound=Response | None)
 ERROR = "error"
 """The reason where a guard or a function of the application would have raised."""
 
-_REPLAY = "replay"
-
 
 class Observation:
     """What the guards of one request have observed."""
@@ -66,11 +64,10 @@ class Observation:
                 question = guard.question(request)
             if not isinstance(question, Unguarded):
                 return self._claim(claim, question)
-        except Refusal as refusal:
-            self._engine.report_observed(claim, refusal.slug)
         except Exception as error:  # noqa: BLE001 - the view runs in any case
-            is_answer = isinstance(error, HTTPException)  # such as 413
-            self._engine.report_observed(claim, ERROR, None if is_answer else error)
+            reason = error.slug if isinstance(error, Refusal) else ERROR
+            is_answer = isinstance(error, HTTPException)  # such as a refusal, or 413
+            self._engine.report_observed(claim, reason, None if is_answer else error)
         return None
 
     def _claim(self, claim: Claim, question: Question) -> Claim | None:
@@ -115,7 +112,7 @@ class Observation:
             elif engine.settling.judged(claim, claim.guard.has_failed, _copy_of(response)):
                 claim.judge(Verdict.FAILED)
             is_kept = response is not None and _can_be_kept(response, engine.config.key_max_body)
-            claim.record = (_REPLAY if is_kept else ResponseNotStored.slug).encode()
+            claim.record = ("replay" if is_kept else ResponseNotStored.slug).encode()
             # By the keeper, if it were enforced.
             claim.was_renewed = now - claim.granted_at > claim.question.renewed / 3
             settlement = claim.guard.settle(claim, now)

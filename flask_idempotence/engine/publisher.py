@@ -27,7 +27,7 @@ from flask import Flask
 from ..errors import StoreError
 from ..signals import ALL_SIGNALS
 from ..stores.base import BroadcastingStore
-from ..stores.process import call_at_exit, call_in_children
+from ..stores.process import call_at_exit, call_in_children, start_daemon
 from .figures import PASSED_ON
 
 _logger = logging.getLogger("flask_idempotence")
@@ -68,13 +68,16 @@ class Publisher:
         self._lock = threading.Lock()
         self._events: deque[tuple[object, ...]] = deque()
         self._dropped = 0
-        self._thread: threading.Thread | None = None
+        self._is_started = False
         self._ending = threading.Event()
         # Until the first answer, a command may listen.
         self._is_queueing = True
         self._is_heard = False
         self._linger_until = float("-inf")
-        self._source: dict[str, object] = {}
+        self._source: dict[str, object] = {
+            "worker": f"{socket.gethostname().partition('.')[0]}/{os.getpid()}",
+            "run": os.urandom(8).hex(),  # another process may get the same id
+        }
         self._messages = 0
         self._unsent = b""
         self._has_warned = False
@@ -83,12 +86,11 @@ class Publisher:
         for signal in ALL_SIGNALS:
             signal.connect(partial(self._receive, signal.name), app, weak=False)
 
-    def _receive(self, name: str, app: Flask, /, **sent: Any) -> None:
+    def _receive(self, name: str, _app: Flask, /, **sent: Any) -> None:
         """Queue the event of a signal, of values that no client has made up.
 
         It is made on the thread of the request: an error would keep the request itself in memory.
         """
-        del app
         if not self._is_queueing:
             return
         if len(self._events) < MOST_EVENTS:
@@ -99,35 +101,28 @@ class Publisher:
         else:
             with self._lock:
                 self._dropped += 1
-        if self._thread is None:
+        if not self._is_started:
             self._start()
 
     def _start(self) -> None:
-        # Without the context of the request that starts it, which some threads inherit.
-        thread = threading.Thread(
-            target=Context().run, args=(self._run,), name="flask-idempotence-watch", daemon=True
-        )
         with self._lock:
-            if self._thread is not None:
+            if self._is_started:
                 return
-            self._thread = thread
-        try:
-            thread.start()  # not under the lock: under gevent, this switches to the thread
-        except RuntimeError:  # out of threads: the next event tries again
-            self._thread = None
+            self._is_started = True
+            self._ended = threading.Event()  # here: gevent may have patched threads since the fork
+        # Without the context of the request that starts it, which some threads inherit; and not
+        # under the lock: under gevent, this switches to the thread.
+        run = partial(Context().run, self._run)
+        if not start_daemon(run, "flask-idempotence-watch"):
+            self._is_started = False  # out of threads: the next event tries again
 
     def _run(self) -> None:
-        self._source = {
-            "worker": f"{socket.gethostname().partition('.')[0]}/{os.getpid()}",
-            "run": os.urandom(8).hex(),  # another process may get the same id
-        }
-        while True:
-            is_last = self._ending.is_set()
-            if not is_last or self._is_queueing:
-                self._work()
-            if is_last:
-                return
+        while not self._ending.is_set():
+            self._work()
             self._ending.wait(PUBLISH_EVERY if self._is_heard else POLL_EVERY)
+        if self._is_queueing:
+            self._work()
+        self._ended.set()
 
     def _work(self) -> None:
         try:
@@ -166,6 +161,6 @@ class Publisher:
 
     def _shut_down(self) -> None:
         self._ending.set()
-        if self._thread is not None and self._thread.is_alive():
-            self._thread.join(EXIT_TIMEOUT)
+        if self._is_started:
+            self._ended.wait(EXIT_TIMEOUT)
         self._is_queueing = False

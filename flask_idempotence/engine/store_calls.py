@@ -93,8 +93,8 @@ class FailurePolicy:
         except Exception as error:
             clear_locals(error)
             raise
-        if self._failing_since is not None:
-            self._note_answer(operation)
+        if self._failing_since is not None and operation != "begin":  # which may send nothing
+            self._note_answer()
         return answer
 
     def rejects(self, claim: Claim) -> bool:
@@ -114,7 +114,6 @@ class FailurePolicy:
             self.measure(lambda each: each.store_call_ends(done))
 
     def measure(self, pass_on: Callable[[Instrument], None]) -> None:
-        """Pass a measurement on to each instrument."""
         for instrument in self.instruments:
             try:
                 pass_on(instrument)
@@ -153,10 +152,8 @@ class FailurePolicy:
             )
         claim.emit(store_failed, operation=operation, error=error)
 
-    def _note_answer(self, operation: str) -> None:
+    def _note_answer(self) -> None:
         """Note the end of an outage, with a line if its beginning had one."""
-        if operation == "begin":  # which may send nothing to the store
-            return
         now = self._clock()
         with self._lock:
             since, last = self._failing_since, self._failed_at

@@ -176,11 +176,20 @@ class KeyGuard(ViewGuard):
         return _is_transient(response)
 
     def question(self, request: Request) -> Question | Unguarded:
-        sent = self._sent(request)
-        if isinstance(sent, Question):
-            return sent
+        sent: str | Question | None
+        unguessable = None
+        if callable(self.key):  # made by the application, of values that two guests may both send
+            sent = key_of_value(self.key())
+            unguessable = False
+        elif self._takes_token:  # drawn at random
+            sent = self._token(request)
+            unguessable = True
+        else:
+            sent = key_in_header(request, self.key)
         if sent is None:
             return self._without_key(request)
+        if isinstance(sent, Question):
+            return sent
         if self._pattern is not None and not self._pattern.fullmatch(sent):
             raise refusals.KeyInvalid(
                 f"The idempotency key must match the regular expression {self._pattern.pattern}"
@@ -188,11 +197,6 @@ class KeyGuard(ViewGuard):
         # A view that begins once, or whose writes are committed, must not find half a body.
         if self._at_most_once or self.within is not None:
             read_whole(request)
-        unguessable = None
-        if callable(self.key):  # made by the application, of values that two guests may both send
-            unguessable = False
-        elif self._takes_token:  # drawn at random
-            unguessable = True
         identity = self.services.identities.of(
             self.services.app,
             request,
@@ -250,13 +254,6 @@ class KeyGuard(ViewGuard):
         return Settlement("complete", ttl, record)
 
     # The key
-
-    def _sent(self, request: Request) -> str | Question | None:
-        if callable(self.key):
-            return key_of_value(self.key())
-        if self._takes_token:
-            return self._token(request)
-        return key_in_header(request, self.key)
 
     def _token(self, request: Request) -> str | Question | None:
         tokens = self.services.tokens

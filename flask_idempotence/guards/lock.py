@@ -31,7 +31,7 @@ from ..request.fingerprint import Selection, canonical_request, rule_of
 from ..response.refusals import RepeatSubmit
 from ..stores.base import Running
 from . import arguments
-from .wrapping import Decorator, S, decorator_of, is_subject
+from .wrapping import Decorator, S, decorator_of
 
 _EMPTY: tuple[object, ...] = (None, "", [], (), {})
 
@@ -191,6 +191,4 @@ def no_repeat_submit(interval: object = None, message: object = None, **given: o
     Raises:
         ConfigurationError: an argument of the wrong kind.
     """
-    if is_subject(interval):
-        return decorator_of(LockGuard, interval, given, message=message)
-    return decorator_of(LockGuard, None, given, interval=interval, message=message)
+    return decorator_of(LockGuard, interval, {"message": message, **given}, "interval")

@@ -21,6 +21,7 @@ from ..errors import NEEDS_DATABASE, ConfigurationError
 from ..exactly_once import takes_completions
 from ..stores.base import Store
 from .key import KeyGuard
+from .lock import METHODS
 from .wrapping import (
     CARRIED,
     GUARDED,
@@ -113,21 +114,18 @@ def is_exempt(app: Flask, endpoint: str, method: str) -> bool:
 
 def _blueprints_of(app: Flask, endpoint: str) -> Iterator[str]:
     """Return the names of an endpoint's Blueprints, the nearest first."""
-    name = endpoint.rpartition(".")[0]
-    while name:
+    name = endpoint
+    while name := name.rpartition(".")[0]:
         if name in app.blueprints:
             yield name
-        name = name.rpartition(".")[0]
 
 
 def place_guards(app: Flask, config: Config) -> Iterator[Fault]:
     """Put these guards around the views; find those that cannot be kept."""
     places: dict[tuple[str, str], tuple[ViewGuard, set[str]]] = {}
-    for rule in app.url_map.iter_rules():
-        for method in rule.methods or config.key_methods:
-            for guard, _ in guards_to_come(app, config, rule.endpoint, method):
-                place = rule.endpoint, guard.mode
-                places.setdefault(place, (guard, set()))[1].add(method)
+    for endpoint, _, method in _served(app):
+        for guard, _ in guards_to_come(app, config, endpoint, method):
+            places.setdefault((endpoint, guard.mode), (guard, set()))[1].add(method)
     for blueprint in app.blueprints.values():
         setattr(blueprint, HAS_SERVED, True)
     views: dict[str, Any] = app.view_functions
@@ -170,7 +168,7 @@ def close_endpoint(app: Flask, fault: Fault) -> None:
 def faults_of(app: Flask, config: Config, store: Store | None = None) -> Iterator[Fault]:
     """Find the faults of the views; without the store, others may still be registered."""
     yield from _wrong_order(app)
-    yield from _against_settings(app, config, store)
+    yield from dict.fromkeys(_against_settings(app, config, store))
     if store is not None:
         yield from _idle(app)
 
@@ -200,17 +198,15 @@ def _wrong_order(app: Flask) -> Iterator[Fault]:
 
 
 def _against_settings(app: Flask, config: Config, store: Store | None) -> Iterator[Fault]:
-    """Find guards whose arguments do not go with the settings, each once."""
-    found: dict[Fault, None] = {}
+    """Find guards whose arguments do not go with the settings, for each method again."""
     for endpoint, view, method in _served(app):
         for guard in guards_of(view, method):
             try:
                 guard.check(endpoint, config)
                 if store is not None and guard.within and not takes_completions(store):
-                    found[Fault(endpoint, f"The view {endpoint!r}: {NEEDS_DATABASE}")] = None
+                    yield Fault(endpoint, f"The view {endpoint!r}: {NEEDS_DATABASE}")
             except ConfigurationError as error:
-                found[Fault(endpoint, str(error))] = None
-    yield from found
+                yield Fault(endpoint, str(error))
 
 
 def _idle(app: Flask) -> Iterator[Fault]:
@@ -241,5 +237,5 @@ def _idle(app: Flask) -> Iterator[Fault]:
 def _served(app: Flask) -> Iterator[tuple[str, object, str]]:
     """Return the endpoint, the view and the method of each request that a route takes."""
     for rule in app.url_map.iter_rules():
-        for method in ("GET", "POST") if rule.methods is None else rule.methods:
+        for method in METHODS if rule.methods is None else rule.methods:
             yield rule.endpoint, app.view_functions.get(rule.endpoint), method

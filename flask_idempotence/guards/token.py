@@ -25,7 +25,7 @@ from ..request.tokens import check_purpose
 from ..response.refusals import TokenInvalid, TokenMissing, TokenNotYours, TokenSpent
 from ..stores.base import TokenOutcome
 from . import arguments
-from .wrapping import Decorator, S, decorator_of, is_subject
+from .wrapping import Decorator, S, decorator_of
 
 
 def _purpose(label: str, value: object) -> object:
@@ -81,11 +81,11 @@ class TokenGuard(ViewGuard):
         raise TokenSpent().because("it has been spent, or the store no longer knows it")
 
     def settle(self, operation: Operation, _now: float) -> Settlement:
-        verdict, token = operation.verdict, operation.question.spends
-        if token is not None and verdict is Verdict.CUT_OFF:
-            return Settlement("put_token", again=operation.is_restored)
-        restores = self.restore_on_failure or verdict is Verdict.RELEASED
-        if token is None or operation.is_restored or not (verdict in FAILURES and restores):
+        verdict, is_restored = operation.verdict, operation.is_restored
+        if verdict is Verdict.CUT_OFF:
+            return Settlement("put_token", again=is_restored)
+        is_due = self.restore_on_failure or verdict is Verdict.RELEASED
+        if is_restored or not is_due or verdict not in FAILURES:
             return KEEP
         return Settlement("put_token", again=True)
 
@@ -126,6 +126,4 @@ def one_time_token(purpose: object = None, **given: object) -> object:
     Raises:
         ConfigurationError: no token could have such a purpose, or an argument is wrong.
     """
-    if is_subject(purpose):
-        return decorator_of(TokenGuard, purpose, given)
-    return decorator_of(TokenGuard, None, given, purpose=purpose)
+    return decorator_of(TokenGuard, purpose, given, "purpose")

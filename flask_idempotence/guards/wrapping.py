@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
-from typing import Any, ParamSpec, TypeGuard, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from flask import Blueprint, Flask, Request, Response, after_this_request, current_app
 from flask.globals import request_ctx
@@ -50,11 +50,6 @@ _GUARD = "__idempotence_guard__"
 """Where a wrapper has itself and its guard: `wraps` copies it to other functions."""
 
 
-def is_subject(value: object) -> TypeGuard[Subject]:
-    """Whether the first argument of a decorator is what it guards, and no argument."""
-    return callable(value) or isinstance(value, Blueprint)
-
-
 class Decorator:
     """A guard with its arguments, for a view function or a Blueprint."""
 
@@ -89,13 +84,18 @@ class Decorator:
 
 
 def decorator_of(
-    kind: type[ViewGuard], view: Subject | None, given: dict[str, object], **more: object
+    kind: type[ViewGuard], first: Any, given: dict[str, object], name: str = ""
 ) -> object:
-    """Return a decorator with these arguments; given a view or a Blueprint, decorate it."""
+    """Return a decorator with these arguments; given a view or a Blueprint first, decorate it.
+
+    Else the first argument has this name.
+    """
     if unknown := given.keys() - {argument.name for argument in arguments_of(kind)}:
         raise TypeError(f"{kind.decorator}() got an unexpected keyword argument {min(unknown)!r}")
-    decorate = Decorator(kind(**given, **more))
-    return decorate if view is None else decorate(view)
+    if name and not (callable(first) or isinstance(first, Blueprint)):
+        return Decorator(kind(**{name: first}, **given))
+    decorate = Decorator(kind(**given))
+    return decorate if first is None else decorate(first)
 
 
 def _demand_extension() -> None:
@@ -103,7 +103,6 @@ def _demand_extension() -> None:
 
 
 def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a view function, sync or async, so that it runs behind a guard."""
     if isinstance(view, type | Flask) or not callable(view):
         raise TypeError(
             f"A guard decorates a view function, not {view!r}. For a class-based view, decorate "
@@ -120,6 +119,8 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         call = partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
         engine = engine_of(app)  # which fails for safe methods, too, where there is none
         if not covers(guard, request.method):
+            if guard.mode == "key":
+                note_on(request).runs_unguarded = True
             if app.debug:
                 claim = Claim(app, guard, request.endpoint)
                 claim.note(f"{request.method} needs no guard: the view runs unguarded")

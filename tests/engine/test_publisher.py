@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from unittest import mock
 
 import pytest
 from helpers.apps import make_app
@@ -74,6 +75,7 @@ def quick_publishers(monkeypatch):
     yield
     for each in made:
         each._shut_down()
+        assert not each._is_started or each._ended.is_set()  # an exit would wait
 
 
 @pytest.fixture
@@ -386,10 +388,14 @@ def test_an_exit_waits_a_second_for_a_frozen_server_not_for_its_deadline(fresh_r
     assert ended - float(done.stdout) < 30
 
 
-def test_a_process_without_signals_has_no_thread(redis_url):
+def test_the_first_signal_for_which_a_thread_can_be_had_starts_it(redis_url, monkeypatch):
     watched_app(IDEMPOTENCE_STORAGE_URI=redis_url)
     before = [thread for thread in threading.enumerate() if thread.name == THREAD]
     client = watched_app(IDEMPOTENCE_STORAGE_URI=redis_url).test_client()
+    assert [t for t in threading.enumerate() if t.name == THREAD] == before
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError))
+        client.get("/token")
     assert [t for t in threading.enumerate() if t.name == THREAD] == before
     client.get("/token")
     assert len([t for t in threading.enumerate() if t.name == THREAD]) == len(before) + 1

@@ -7,6 +7,7 @@ from flask.views import MethodView
 from flask_smorest import Api
 from flask_smorest import Blueprint as SmorestBlueprint
 from helpers.apps import bare_app, make_app, verdict
+from werkzeug.routing import Rule
 
 from flask_idempotence import (
     ConfigurationError,
@@ -64,6 +65,14 @@ def test_its_views_are_guarded_and_those_that_are_registered_later(decorate, exp
     for path in ("/pay", "/later", "/late"):
         assert [verdict(answer) for answer in answers(app, path, 2, headers=KEY)] == expected
     assert [app.test_client().get("/later").status_code for _ in range(2)] == [200, 200]
+
+
+def test_a_rule_without_methods_is_guarded_for_each_unsafe_one():
+    app = app_with(no_repeat_submit(5)(shop()))
+    app.url_map.add(Rule("/any", endpoint="shop.pay"))
+    for method in ("PUT", "DELETE"):
+        sent = [app.test_client().open("/any", method=method).status_code for _ in range(2)]
+        assert sent == [200, 409], method
 
 
 def test_the_nearest_guard_of_a_mode_counts():
