@@ -18,7 +18,8 @@ from .engine.guard import Services
 from .engine.publisher import Publisher
 from .errors import ConfigurationError
 from .exactly_once import watch_sessions
-from .guards.blocks import NO_ID, Id, Lock, Once, Step, forget
+from .guards.blocks import Id, Lock
+from .guards.once import NO_ID, Once, Step, forget
 from .guards.placement import Fault, close_endpoint, faults_of, place_guards
 from .guards.token import TokenGuard
 from .request.body import watch_input

@@ -15,9 +15,9 @@ import click
 
 from ..engine.engine import Engine
 from ..errors import ConfigurationError
-from ..guards.blocks import OnceGuard, checked_scope, forget_steps
 from ..guards.blocks import name_of as name_of_block
 from ..guards.key import KeyGuard, name_of
+from ..guards.once import OnceGuard, checked_scope, forget_steps
 from ..request.key_header import parse_key
 from ..response.refusals import KeyInvalid, Running
 from ..stores.base import Outcome, inspectable

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path.cwd()))
 
 import shop
 
-from flask_idempotence.guards.blocks import Once
+from flask_idempotence.guards.once import Once
 
 BOOK = os.open(os.environ["BOOK"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 HOLD = Path("hold")

@@ -7,7 +7,7 @@ FILES = (
     "engine/settling.py",
     "guards/key.py",
     "guards/lock.py",
-    "guards/blocks.py",
+    "guards/once.py",
     "stores/memory.py",
     "stores/redis/deployment.py",
     "stores/redis/store.py",
