@@ -148,7 +148,7 @@ def watch_input(_: Flask, **__: object) -> None:
     """
     environ = actual(request_ctx).request.environ
     has_body = (environ.get("CONTENT_LENGTH") or "0") != "0" or "HTTP_TRANSFER_ENCODING" in environ
-    if has_body and KEPT not in environ:
+    if has_body and environ.get(KEPT) is None:
         environ["wsgi.input"] = environ[WATCHED] = WatchedInput(environ)
 
 

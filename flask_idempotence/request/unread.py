@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from flask import Request
 
-from .body import IN_MEMORY, KEPT, WATCHED, Body, KeptFile
+from .body import IN_MEMORY, KEPT, WATCHED, Body, KeptFile, rewound
 
 _PLACES = ("wsgi.input", KEPT, WATCHED)
 
@@ -61,17 +61,14 @@ def unread_input(request: Request) -> Iterator[None]:
     Unlike behind a guard that is enforced, nothing raises afterwards where it has broken off.
     """
     environ = request.environ
-    before = {name: environ[name] for name in _PLACES if name in environ}
+    before = {name: environ.get(name) for name in _PLACES}
     source: Any = environ["wsgi.input"]
     watched = source if source is environ.get(WATCHED) else None
     state = {} if watched is None else vars(watched).copy()
     kept: Body | None = environ.get(KEPT)
     if kept is not None and kept.stream is source:  # by a guard further out
-        position = source.tell()
-        try:
+        with rewound(source):
             yield
-        finally:
-            source.seek(position)
         return
     place, name = (environ, "wsgi.input") if watched is None else (vars(watched), "_stream")
     tape = place[name] = _Tape(place[name])
@@ -83,8 +80,6 @@ def unread_input(request: Request) -> Iterator[None]:
         if watched is not None:
             vars(watched).update({"is_guarded": state["is_guarded"]} if is_whole else state)
         if not is_whole:
-            for each in _PLACES:
-                environ.pop(each, None)
             environ.update(before)
             if tape.is_used:
                 tape.rewind()
