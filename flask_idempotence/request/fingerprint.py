@@ -182,9 +182,16 @@ class Keyring:
         self._prepared: tuple[str | bytes, hmac.HMAC] | None = None
 
     def digest(self, app: Flask, message: bytes) -> bytes:
-        # The oldest one keeps the hashes as they are while a secret is being rotated.
-        secret, prepared = self._configured or self.secrets(app)[0], self._prepared
+        secret: str | bytes | None = self._configured
+        if secret is None:
+            # Flask lists its fallbacks most recent first. The oldest one keeps the hashes as they
+            # are while a secret is being rotated, until it is dropped from the list.
+            fallbacks = app.config.get("SECRET_KEY_FALLBACKS")
+            secret = fallbacks[-1] if fallbacks else app.secret_key
+        prepared = self._prepared
         if prepared is None or prepared[0] != secret:
+            if not secret:
+                raise _no_secret()
             key = hmac.digest(as_bytes(secret), b"flask-idempotence/hash", "sha256")
             prepared = self._prepared = secret, hmac.new(key, digestmod="sha256")
         keyed = prepared[1].copy()  # in half the time of `hmac.digest`
@@ -207,16 +214,18 @@ class Keyring:
         return self.digest(app, f"subject {bearer}".encode("utf-8", "surrogatepass"))
 
     def secrets(self, app: Flask) -> tuple[str | bytes, ...]:
-        """Return the secrets, oldest first: the last one signs, all are good for a signature."""
-        # Flask lists its fallbacks most recent first.
-        found = reversed(app.config.get("SECRET_KEY_FALLBACKS") or ())
-        secrets = tuple(filter(None, (*found, app.secret_key or self._configured)))
-        if not secrets:
-            raise ConfigurationError(
-                "Flask-Idempotence stores and compares keyed hashes and needs a key for them: set "
-                "app.config['SECRET_KEY'], or app.config['IDEMPOTENCE_HASH_KEY'] before init_app."
-            )
-        return secrets
+        """Return the secrets for signatures, oldest first: the last one signs, all are good."""
+        newest = app.secret_key or self._configured
+        if newest is None:
+            raise _no_secret()
+        return (*reversed(app.config.get("SECRET_KEY_FALLBACKS") or ()), newest)
+
+
+def _no_secret() -> ConfigurationError:
+    return ConfigurationError(
+        "Flask-Idempotence stores and compares keyed hashes and needs a key for them: set "
+        "app.config['SECRET_KEY'], or app.config['IDEMPOTENCE_HASH_KEY'] before init_app."
+    )
 
 
 def half_of(key: str) -> str:
