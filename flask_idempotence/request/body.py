@@ -154,9 +154,9 @@ def watch_input(_: Flask, **__: object) -> None:
 
 def guard_input(environ: WSGIEnvironment) -> None:
     """Let every reader of a body raise where it breaks off, from now on."""
-    watched, kept = environ.get(WATCHED), environ.get(KEPT)
-    if kept is not None and kept.stream is environ["wsgi.input"]:
+    if kept_body(environ) is not None:
         return
+    watched = environ.get(WATCHED)
     if watched is None:
         watched = environ["wsgi.input"] = environ[WATCHED] = WatchedInput(environ)
     watched.is_guarded = True
@@ -178,7 +178,7 @@ class Body:
 
 def body_of(request: Request) -> Body:
     """Return the body of a request, which the view can still read, under its own limits."""
-    if (body := _kept(request)) is None:
+    if (body := kept_body(request.environ)) is None:
         if data := vars(request).get("_cached_data"):  # the application keeps what it has read
             return _in_memory(data)
         body = _read_and_keep(request)
@@ -194,14 +194,15 @@ def read_whole(request: Request) -> None:
     """Read as much of a body as no code has read yet, so that none of it can be missing later."""
     known = vars(request)
     is_parsed = known.get("_cached_data") or known.get("form") or known.get("files")
-    if not is_parsed and _kept(request) is None:
+    if not is_parsed and kept_body(request.environ) is None:
         _read_and_keep(request)
 
 
 def was_parsed(request: Request) -> bool:
     """Whether the application has parsed the form before a guard kept the body."""
     known = vars(request)
-    return "form" in known and not known.get("_cached_data") and _kept(request) is None
+    is_kept = known.get("_cached_data") or kept_body(request.environ) is not None
+    return "form" in known and not is_kept
 
 
 def is_left_unparsed(request: Request) -> bool:
@@ -234,9 +235,9 @@ def rewound(stream: IO[bytes]) -> Iterator[None]:
         stream.seek(position)
 
 
-def _kept(request: Request) -> Body | None:
-    body: Body | None = request.environ.get(KEPT)
-    return body if body and body.stream is request.environ["wsgi.input"] else None
+def kept_body(environ: WSGIEnvironment) -> Body | None:
+    body: Body | None = environ.get(KEPT)
+    return body if body and body.stream is environ["wsgi.input"] else None
 
 
 def _check_known(environ: WSGIEnvironment, length: int | None) -> None:
@@ -255,9 +256,9 @@ def _read_and_keep(request: Request) -> Body:
     """Read the body, and put a file of it in the place of the server's."""
     environ, known = request.environ, vars(request)
     source, limit = known.get("stream") or environ["wsgi.input"], request.max_content_length
-    watched: WatchedInput | None = environ.get(WATCHED)
+    watched: Any = environ.get(WATCHED)
     is_watched = source is watched
-    length = watched.length if watched is not None and is_watched else get_content_length(environ)
+    length = watched.length if is_watched else get_content_length(environ)
     _check_known(environ, length)
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge

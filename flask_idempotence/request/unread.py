@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from flask import Request
 
-from .body import IN_MEMORY, KEPT, WATCHED, Body, KeptFile, rewound
+from .body import IN_MEMORY, KEPT, WATCHED, KeptFile, kept_body, rewound
 
 _PLACES = ("wsgi.input", KEPT, WATCHED)
 
@@ -61,21 +61,19 @@ def unread_input(request: Request) -> Iterator[None]:
     Unlike behind a guard that is enforced, nothing raises afterwards where it has broken off.
     """
     environ = request.environ
-    before = {name: environ.get(name) for name in _PLACES}
-    source: Any = environ["wsgi.input"]
-    watched = source if source is environ.get(WATCHED) else None
-    state = {} if watched is None else vars(watched).copy()
-    kept: Body | None = environ.get(KEPT)
-    if kept is not None and kept.stream is source:  # by a guard further out
-        with rewound(source):
+    if (kept := kept_body(environ)) is not None:  # by a guard further out
+        with rewound(kept.stream):
             yield
         return
+    before = {name: environ.get(name) for name in _PLACES}
+    watched: Any = before[WATCHED] if before[WATCHED] is before["wsgi.input"] else None
+    state = {} if watched is None else vars(watched).copy()
     place, name = (environ, "wsgi.input") if watched is None else (vars(watched), "_stream")
     tape = place[name] = _Tape(place[name])
     is_whole = False
     try:
         yield
-        is_whole = environ.get(KEPT) is not kept
+        is_whole = environ.get(KEPT) is not before[KEPT]
     finally:
         if watched is not None:
             vars(watched).update({"is_guarded": state["is_guarded"]} if is_whole else state)
