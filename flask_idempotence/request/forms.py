@@ -6,7 +6,8 @@ import hashlib
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import IO, NamedTuple
+from dataclasses import dataclass
+from typing import IO
 
 from flask import Request
 from werkzeug.exceptions import RequestEntityTooLarge
@@ -22,14 +23,12 @@ _IN_URLS = re.compile(rb"[!#-;=?-Z\[\]_a-z~]*")
 """The bytes that a URL may hold (RFC 3986)."""
 
 
-class Form(NamedTuple):
+@dataclass(eq=False, repr=False, slots=True)
+class Form:
     """The values of a form: of each name the texts, and the pairs of a file's name and SHA-256."""
 
     fields: Mapping[str, Sequence[str]]
     files: Mapping[str, Sequence[Sequence[str | None]]]
-
-    def __repr__(self) -> str:
-        return "<Form>"
 
 
 def form_of(request: Request, *, files: bool = False) -> Form | None:

@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from flask import Flask, Request
 from itsdangerous import BadSignature, TimestampSigner
@@ -33,7 +33,8 @@ _PURPOSE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 PURPOSE_RULE = "A token's purpose is 1 to 64 letters, digits, '_', '.' and '-'."
 
 
-class Token(NamedTuple):
+@dataclass(eq=False, repr=False, slots=True)
+class Token:
     """A token whose signature is good, and its bearer; times are in seconds since 1970."""
 
     name: bytes
@@ -45,9 +46,6 @@ class Token(NamedTuple):
     """The signed-in user who sent it, or for whom it is issued; `NOBODY` for a guest."""
     text: str
     """The token as the client has it."""
-
-    def __repr__(self) -> str:
-        return "<Token>"
 
 
 def check_purpose(purpose: object) -> None:

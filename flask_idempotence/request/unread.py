@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from typing import IO, Any
 
 from flask import Request
@@ -22,17 +23,11 @@ class _Tape:
         self._error: Exception | None = None
         self._file = KeptFile(IN_MEMORY)
 
-    def read(self, size: int = -1) -> bytes:
-        return self._take("read", size)
-
-    def readline(self, size: int = -1) -> bytes:
-        return self._take("readline", size)
-
     def rewind(self) -> None:
         self._is_rewound = True
         self._file.seek(0)
 
-    def _take(self, method: str, size: int) -> bytes:
+    def _take(self, method: str, size: int = -1) -> bytes:
         self.is_used = True
         again: bytes = getattr(self._file, method)(size) if self._is_rewound else b""
         is_line = method == "readline" and again.endswith(b"\n")
@@ -49,6 +44,9 @@ class _Tape:
         if not self._is_rewound:
             self._file.write(data)
         return again + data
+
+    read = partialmethod(_take, "read")
+    readline = partialmethod(_take, "readline")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
