@@ -280,11 +280,7 @@ class Idempotence:
 
 
 class State:
-    """The state of one application, `app.extensions["idempotence"]`.
-
-    Attributes:
-        given: names of the settings that the application itself has set.
-    """
+    """The state of one application, `app.extensions["idempotence"]`."""
 
     def __init__(self, app: Flask, config: Config, store: Store, hooks: Callbacks) -> None:
         self.config = config

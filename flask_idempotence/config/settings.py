@@ -130,7 +130,6 @@ def _fernet_keys(value: object) -> tuple[bytes, ...]:
 
 
 def key_pattern(value: object) -> str:
-    """Return the regular expression, as it was given."""
     if not isinstance(value, str) or not value:
         raise ValidationError("Must be a string with a regular expression.")
     try:

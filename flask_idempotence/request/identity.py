@@ -56,8 +56,6 @@ class Identities:
 
     A wrong "different" costs a second run, a wrong "same" leaks a response to another sender: in
     doubt, two senders are different.
-
-    The application's own source, in its callbacks, is the first one.
     """
 
     def __init__(self, config: Config, callbacks: Callbacks) -> None:
