@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 FORM = "application/x-www-form-urlencoded"
-MULTIPART = "multipart/form-data"
 
 IN_MEMORY = 1 << 20
 """Bytes of the longest body that is kept in memory; a longer one is kept in a temporary file."""

@@ -12,9 +12,9 @@ from typing import IO
 from flask import Request
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from .body import FORM, MULTIPART, body_of, digest_of, is_left_unparsed, rewound, was_parsed
+from .body import FORM, body_of, digest_of, is_left_unparsed, rewound, was_parsed
 
-FORMS = frozenset({FORM, MULTIPART})
+FORMS = frozenset({FORM, "multipart/form-data"})
 
 MOST_TEXT = 1 << 22
 """Bytes of the longest form that is read field by field, without its files."""

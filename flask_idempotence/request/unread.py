@@ -11,8 +11,6 @@ from flask import Request
 
 from .body import IN_MEMORY, KEPT, WATCHED, KeptFile, kept_body, rewound
 
-_PLACES = ("wsgi.input", KEPT, WATCHED)
-
 
 class _Tape:
     """An input of which all that was read can be read again, up to its end or its error."""
@@ -63,7 +61,7 @@ def unread_input(request: Request) -> Iterator[None]:
         with rewound(kept.stream):
             yield
         return
-    before = {name: environ.get(name) for name in _PLACES}
+    before = {name: environ.get(name) for name in ("wsgi.input", KEPT, WATCHED)}
     watched: Any = before[WATCHED] if before[WATCHED] is before["wsgi.input"] else None
     state = {} if watched is None else vars(watched).copy()
     place, name = (environ, "wsgi.input") if watched is None else (vars(watched), "_stream")
