@@ -61,13 +61,14 @@ def canonical_request(request: Request, selection: Selection, *scope: str) -> by
     limit in memory counts by its bytes, and so does a form that is not plainly one, is beyond a
     limit, or has a part without a name.
     """
-    asked = [
-        *scope,
-        request.method,
-        request.endpoint,
-        _path_arguments(request, selection),
-        _query(request, selection) if request.query_string else {},
-    ]
+    query: _Arguments = {}
+    if request.query_string:
+        try:
+            query = selection.of(dict(request.args.lists()))
+        except UnicodeDecodeError:  # bytes that are no text, and are not escaped
+            query = {"": hashlib.sha256(request.query_string).hexdigest()}
+    path = _path_arguments(request, selection)
+    asked = [*scope, request.method, request.endpoint, path, query]
     try:
         return canonical(asked + _body(request, selection))
     except (ValueError, RecursionError):  # invalid, ambiguous or too deep JSON; some forms
@@ -117,13 +118,6 @@ def _body(request: Request, selection: Selection) -> list[object]:
     if selection.only is not None and not request.is_json:
         return []
     return ["bytes", digest_of(body.stream)]
-
-
-def _query(request: Request, selection: Selection) -> _Arguments:
-    try:
-        return selection.of(dict(request.args.lists()))
-    except UnicodeDecodeError:  # bytes that are no text, and are not escaped
-        return {"": hashlib.sha256(request.query_string).hexdigest()}
 
 
 def _read_json(data: bytes) -> tuple[str, object]:
