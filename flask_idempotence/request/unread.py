@@ -56,10 +56,14 @@ def unread_input(request: Request) -> Iterator[None]:
 
     Unlike behind a guard that is enforced, nothing raises afterwards where it has broken off.
     """
-    environ = request.environ
+    environ, known = request.environ, vars(request)
     if (kept := kept_body(environ)) is not None:  # by a guard further out
-        with rewound(kept.stream):
-            yield
+        try:
+            with rewound(kept.stream):
+                yield
+        finally:
+            if "stream" in known:  # Werkzeug's own counts what was read here
+                known["stream"] = kept.stream
         return
     before = {name: environ.get(name) for name in ("wsgi.input", KEPT, WATCHED)}
     watched: Any = before[WATCHED] if before[WATCHED] is before["wsgi.input"] else None
@@ -73,9 +77,13 @@ def unread_input(request: Request) -> Iterator[None]:
     finally:
         if watched is not None:
             vars(watched).update({"is_guarded": state["is_guarded"]} if is_whole else state)
-        if not is_whole:
+        if is_whole:
+            environ[KEPT].stream.seek(0)
+            if "stream" in known:
+                known["stream"] = environ[KEPT].stream
+        else:
             environ.update(before)
             if tape.is_used:
                 tape.rewind()
-                vars(request).pop("stream", None)
+                known.pop("stream", None)
                 place[name] = tape

@@ -261,6 +261,33 @@ def test_a_chunked_body_over_the_limit_is_read_by_the_view_as_ever():
         assert (answer.status_code, answer.data) == (200, b"01234")
 
 
+@pytest.mark.parametrize("is_terminated", [False, True])
+@pytest.mark.parametrize("read", ["read", "readlines"])
+@MODES
+def test_the_rest_of_a_body_is_read_by_the_view_as_ever(mode, read, is_terminated):
+    pair = Pair(DECORATORS[mode](), view=lambda: repr(getattr(request.stream, read)()))
+    for app in (pair.bare, pair.app):
+        app.before_request(lambda: request.stream.read(3) and None)
+    environ = {"wsgi.input_terminated": is_terminated}
+    pair.send(data=b"a\nb\nc\nd\n", headers=KEY, environ_overrides=environ)
+
+
+COMPARING = {"compare": lambda: request.stream.read().decode()}
+
+
+@pytest.mark.parametrize(
+    "guards",
+    [
+        [idempotent(**COMPARING), no_repeat_submit(60, observe=False)],
+        [idempotent(**COMPARING, guarantee="at-most-once")],
+    ],
+    ids=["by a guard outside", "by the guard itself"],
+)
+def test_a_body_that_is_kept_and_compared_is_read_by_the_view_as_ever(guards):
+    pair = Pair(*guards, view=lambda: request.stream.read() or "nothing")
+    pair.send(data=b"all of it", headers=KEY)
+
+
 def fails():
     raise LookupError("faulty")
 
