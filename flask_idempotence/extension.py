@@ -132,7 +132,7 @@ class Idempotence:
     def once(
         self,
         scope: str,
-        id: Id = NO_ID,  # noqa: A002 - the word for it
+        id: Id = NO_ID,
         *,
         key: Callable[..., Id] | None = None,
         ttl: float | timedelta = 86400,
@@ -166,13 +166,7 @@ class Idempotence:
         """
         return Once(scope, id, key=key, ttl=ttl, wait=wait, within=within)
 
-    def step(
-        self,
-        name: str,
-        id: Id | None = None,  # noqa: A002 - the word for it
-        *,
-        within: Within | None = None,
-    ) -> Step:
+    def step(self, name: str, id: Id | None = None, *, within: Within | None = None) -> Step:
         """Run a part of an operation once, however often the operation runs.
 
         A context manager, in a view behind a key or in a block of `once`. The view or block that
@@ -204,11 +198,7 @@ class Idempotence:
         """
         return Step(name, id, within=within)
 
-    def forget(
-        self,
-        scope: str,
-        id: Id,  # noqa: A002 - the word for it
-    ) -> bool:
+    def forget(self, scope: str, id: Id) -> bool:
         """Forget a finished operation of `once` and its steps, so that it can run again.
 
         It looks for the steps among all steps in the store.
@@ -290,11 +280,7 @@ class Idempotence:
 
 
 class State:
-    """The state of one application, `app.extensions["idempotence"]`.
-
-    Attributes:
-        given: names of the settings that the application itself has set.
-    """
+    """The state of one application, `app.extensions["idempotence"]`."""
 
     def __init__(self, app: Flask, config: Config, store: Store, hooks: Callbacks) -> None:
         self.config = config

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from flask import Flask, Response
-from marshmallow import Schema, ValidationError, fields
+from marshmallow import Schema, ValidationError
 
 from ..errors import ConfigurationError
 from .settings import NAMESPACE, SETTINGS, Config
@@ -93,7 +93,6 @@ def foreign_settings(names: Iterable[object]) -> Iterator[str]:
 
 _FIXED = tuple(name for name, field in SETTINGS.items() if not field.metadata["live"])
 _read_fixed = itemgetter(*_FIXED)
-_boolean = fields.Boolean()
 
 IdentityLoader = Callable[[], object]
 FailedPredicate = Callable[["Response"], bool]
@@ -149,6 +148,6 @@ class Switches:
 
 def _truth(app: Flask, toggle: str) -> bool:
     try:
-        return bool(_boolean.deserialize(app.config[toggle]))
+        return bool(SETTINGS[toggle].metadata["field"].deserialize(app.config[toggle]))
     except ValidationError as error:
         raise ConfigurationError(f"{toggle}: {error.messages[0]}") from None

@@ -65,8 +65,7 @@ _COOKIES = (
     *("session_id", "sessionid", "sid", "connect.sid", "JSESSIONID", "PHPSESSID"),
 )
 
-HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.1
-
+_HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, section 5.1
 _PLAIN_HEADER = r"[!#$%&'+.^_`|~0-9A-Za-z-]+"
 _COOKIE_PATTERN = r"(?=\**+.)[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PLAIN_PATH = r"(?!.*//)/[^\s<>?#%\x00-\x1f\ud800-\udfff]*"
@@ -131,7 +130,6 @@ def _fernet_keys(value: object) -> tuple[bytes, ...]:
 
 
 def key_pattern(value: object) -> str:
-    """Return the regular expression, as it was given."""
     if not isinstance(value, str) or not value:
         raise ValidationError("Must be a string with a regular expression.")
     try:
@@ -161,10 +159,8 @@ def _message(value: object) -> object:
     return value
 
 
-def _duplicate_status(value: object) -> int | Mapping[str, int]:
-    status: int | Mapping[str, int]
-    status = (_STATUSES if isinstance(value, Mapping) else _STATUS).deserialize(value)
-    return status
+def _duplicate_status(value: object) -> object:
+    return (_STATUSES if isinstance(value, Mapping) else _STATUS).deserialize(value)
 
 
 def _log_level(value: object) -> int | str:
@@ -186,7 +182,7 @@ def _text(pattern: str, error: str, *, allow_none: bool = False) -> fields.Strin
     return fields.String(validate=known, allow_none=allow_none, error_messages={"invalid": error})
 
 
-_Header = partial(_text, HEADER_NAME.pattern, "Must be the name of a header.")
+_Header = partial(_text, _HEADER, "Must be the name of a header.")
 
 
 def _one_of(choices: Collection[str]) -> fields.String:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 FORM = "application/x-www-form-urlencoded"
-MULTIPART = "multipart/form-data"
 
 IN_MEMORY = 1 << 20
 """Bytes of the longest body that is kept in memory; a longer one is kept in a temporary file."""
@@ -56,12 +55,6 @@ class WatchedInput:
 
     Some servers pass on the bytes before a disconnect as if they were the body, others raise
     errors of their own.
-
-    Attributes:
-        length: that of the body, as the request declares it; None for unknown.
-        is_begun: whether a part of the body has been read.
-        is_broken: whether the body has broken off, as far as it was read.
-        is_guarded: whether to raise an error then, in place of what the server does.
     """
 
     def __init__(self, environ: WSGIEnvironment) -> None:
@@ -148,15 +141,15 @@ def watch_input(_: Flask, **__: object) -> None:
     """
     environ = actual(request_ctx).request.environ
     has_body = (environ.get("CONTENT_LENGTH") or "0") != "0" or "HTTP_TRANSFER_ENCODING" in environ
-    if has_body and KEPT not in environ:
+    if has_body and environ.get(KEPT) is None:
         environ["wsgi.input"] = environ[WATCHED] = WatchedInput(environ)
 
 
 def guard_input(environ: WSGIEnvironment) -> None:
     """Let every reader of a body raise where it breaks off, from now on."""
-    watched, kept = environ.get(WATCHED), environ.get(KEPT)
-    if kept is not None and kept.stream is environ["wsgi.input"]:
+    if kept_body(environ) is not None:
         return
+    watched = environ.get(WATCHED)
     if watched is None:
         watched = environ["wsgi.input"] = environ[WATCHED] = WatchedInput(environ)
     watched.is_guarded = True
@@ -178,7 +171,7 @@ class Body:
 
 def body_of(request: Request) -> Body:
     """Return the body of a request, which the view can still read, under its own limits."""
-    if (body := _kept(request)) is None:
+    if (body := kept_body(request.environ)) is None:
         if data := vars(request).get("_cached_data"):  # the application keeps what it has read
             return _in_memory(data)
         body = _read_and_keep(request)
@@ -194,14 +187,15 @@ def read_whole(request: Request) -> None:
     """Read as much of a body as no code has read yet, so that none of it can be missing later."""
     known = vars(request)
     is_parsed = known.get("_cached_data") or known.get("form") or known.get("files")
-    if not is_parsed and _kept(request) is None:
+    if not is_parsed and kept_body(request.environ) is None:
         _read_and_keep(request)
 
 
 def was_parsed(request: Request) -> bool:
     """Whether the application has parsed the form before a guard kept the body."""
     known = vars(request)
-    return "form" in known and not known.get("_cached_data") and _kept(request) is None
+    is_kept = known.get("_cached_data") or kept_body(request.environ) is not None
+    return "form" in known and not is_kept
 
 
 def is_left_unparsed(request: Request) -> bool:
@@ -234,9 +228,9 @@ def rewound(stream: IO[bytes]) -> Iterator[None]:
         stream.seek(position)
 
 
-def _kept(request: Request) -> Body | None:
-    body: Body | None = request.environ.get(KEPT)
-    return body if body and body.stream is request.environ["wsgi.input"] else None
+def kept_body(environ: WSGIEnvironment) -> Body | None:
+    body: Body | None = environ.get(KEPT)
+    return body if body and body.stream is environ["wsgi.input"] else None
 
 
 def _check_known(environ: WSGIEnvironment, length: int | None) -> None:
@@ -255,9 +249,9 @@ def _read_and_keep(request: Request) -> Body:
     """Read the body, and put a file of it in the place of the server's."""
     environ, known = request.environ, vars(request)
     source, limit = known.get("stream") or environ["wsgi.input"], request.max_content_length
-    watched: WatchedInput | None = environ.get(WATCHED)
+    watched: Any = environ.get(WATCHED)
     is_watched = source is watched
-    length = watched.length if watched is not None and is_watched else get_content_length(environ)
+    length = watched.length if is_watched else get_content_length(environ)
     _check_known(environ, length)
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge

@@ -88,7 +88,9 @@ class Credentials:
             kind[environ_key(header)] = header.lower()
         self.names = frozenset({*self._secret, "HTTP_COOKIE"})
         self._cookies = _matcher(config.identity_cookies)
-        self._named = frozenset(name.lower() for name in config.identity_cookies)
+        # A family of names may hold a credential of the application's, such as `bm_access_token`.
+        named = {name.lower() for name in config.identity_cookies}
+        self._renewed = {name.lower() for name in RENEWED if "*" not in name} - named
 
     def of(self, app: Flask, request: Request) -> list[Sender]:
         headers, config = self._secret, app.config
@@ -105,17 +107,14 @@ class Credentials:
         found: list[str] = []
         own, of_session = config.get("JWT_ACCESS_COOKIE_NAME"), config.get("SESSION_COOKIE_NAME")
         for name, value in sorted(cookies.items(multi=True)):
+            plain = _plain(name)
+            is_renewed = plain in self._renewed or FORGERY.search(name)
+            counts = name == own or (self._cookies.match(plain) and not is_renewed)
             # The content of the session's changes from response to response.
-            if value and name != of_session and (name == own or self._counts(name)):
+            if value and name != of_session and counts:
                 found += [f"cookie {name}", value]
         sid = getattr(session_with_content(), "sid", None) if of_session in cookies else None
         return [*found, "session id", sid] if sid and isinstance(sid, str) else found
-
-    def _counts(self, name: str) -> bool:
-        plain = _plain(name)
-        # A family of names may hold a credential of the application's, such as `bm_access_token`.
-        is_renewed = plain in _RENEWED_NAMES and plain not in self._named
-        return not (is_renewed or FORGERY.search(name)) and bool(self._cookies.match(plain))
 
 
 def present(request: Request, headers: Mapping[str, str]) -> list[str]:
@@ -136,7 +135,6 @@ def _matcher(names: Iterable[str]) -> re.Pattern[str]:
 
 
 _RENEWED = _matcher(RENEWED)
-_RENEWED_NAMES = frozenset(name.lower() for name in RENEWED if "*" not in name)
 
 
 def is_renewed(cookie: str) -> bool:

@@ -61,13 +61,14 @@ def canonical_request(request: Request, selection: Selection, *scope: str) -> by
     limit in memory counts by its bytes, and so does a form that is not plainly one, is beyond a
     limit, or has a part without a name.
     """
-    asked = [
-        *scope,
-        request.method,
-        request.endpoint,
-        _path_arguments(request, selection),
-        _query(request, selection) if request.query_string else {},
-    ]
+    query: _Arguments = {}
+    if request.query_string:
+        try:
+            query = selection.of(dict(request.args.lists()))
+        except UnicodeDecodeError:  # bytes that are no text, and are not escaped
+            query = {"": hashlib.sha256(request.query_string).hexdigest()}
+    path = _path_arguments(request, selection)
+    asked = [*scope, request.method, request.endpoint, path, query]
     try:
         return canonical(asked + _body(request, selection))
     except (ValueError, RecursionError):  # invalid, ambiguous or too deep JSON; some forms
@@ -117,13 +118,6 @@ def _body(request: Request, selection: Selection) -> list[object]:
     if selection.only is not None and not request.is_json:
         return []
     return ["bytes", digest_of(body.stream)]
-
-
-def _query(request: Request, selection: Selection) -> _Arguments:
-    try:
-        return selection.of(dict(request.args.lists()))
-    except UnicodeDecodeError:  # bytes that are no text, and are not escaped
-        return {"": hashlib.sha256(request.query_string).hexdigest()}
 
 
 def _read_json(data: bytes) -> tuple[str, object]:
@@ -182,8 +176,16 @@ class Keyring:
         self._prepared: tuple[str | bytes, hmac.HMAC] | None = None
 
     def digest(self, app: Flask, message: bytes) -> bytes:
-        secret, prepared = self._configured or _oldest_secret(app), self._prepared
+        secret: str | bytes | None = self._configured
+        if secret is None:
+            # Flask lists its fallbacks most recent first. The oldest one keeps the hashes as they
+            # are while a secret is being rotated, until it is dropped from the list.
+            fallbacks = app.config.get("SECRET_KEY_FALLBACKS")
+            secret = fallbacks[-1] if fallbacks else app.secret_key
+        prepared = self._prepared
         if prepared is None or prepared[0] != secret:
+            if not secret:
+                raise _no_secret()
             key = hmac.digest(as_bytes(secret), b"flask-idempotence/hash", "sha256")
             prepared = self._prepared = secret, hmac.new(key, digestmod="sha256")
         keyed = prepared[1].copy()  # in half the time of `hmac.digest`
@@ -211,16 +213,6 @@ class Keyring:
         if newest is None:
             raise _no_secret()
         return (*reversed(app.config.get("SECRET_KEY_FALLBACKS") or ()), newest)
-
-
-def _oldest_secret(app: Flask) -> str | bytes:
-    # Flask lists its fallbacks most recent first. The oldest one keeps the hashes as they are
-    # while a secret is being rotated, until it is dropped from the list.
-    fallbacks = app.config.get("SECRET_KEY_FALLBACKS")
-    secret: str | bytes | None = fallbacks[-1] if fallbacks else app.secret_key
-    if not secret:
-        raise _no_secret()
-    return secret
 
 
 def _no_secret() -> ConfigurationError:

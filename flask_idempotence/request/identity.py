@@ -56,8 +56,6 @@ class Identities:
 
     A wrong "different" costs a second run, a wrong "same" leaks a response to another sender: in
     doubt, two senders are different.
-
-    The application's own source, in its callbacks, is the first one.
     """
 
     def __init__(self, config: Config, callbacks: Callbacks) -> None:
@@ -120,12 +118,14 @@ class Identities:
     def of_all(self, app: Flask, request: Request) -> Identity:
         return self._identity(app, request, [Sender("everybody", "everybody")])
 
-    def bearer_of(self, app: Flask, request: Request) -> Identity:
+    def bearer_of(self, app: Flask, request: Request | None) -> Identity:
         """Return the signed-in user to whom a token is bound; `NOBODY` for a guest.
 
         An address does not count: a guest's changes with the network. Nor does a cookie: a
         guest's changes with the login.
         """
+        if request is None:
+            return NOBODY
         _, found, _ = self._first(app, request, self._binding)
         return self._identity(app, request, found) if found else NOBODY
 

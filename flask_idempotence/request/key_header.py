@@ -27,7 +27,7 @@ _QUOTED = rf'"(?:[ !#-\[\]-~]|\\["\\]){{1,{LONGEST_KEY}}}"'
 VALUE_PATTERN = f"^(?:{_BARE}|{_QUOTED})$"
 """Values that are keys, without blanks around them, as a regular expression of JSON Schema too."""
 
-_VALUE = re.compile(f"{_BARE}|{_QUOTED}")
+_VALUE = re.compile(VALUE_PATTERN)
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _ULID = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{9}(?=.*[0-9])(?=.*[a-z])[0-9a-hjkmnp-tv-z]{16}")
@@ -37,8 +37,6 @@ _SAME = re.compile(r"(.)\1{5}")
 _FEWEST_BYTES = 10
 _FEWEST_CHARACTERS = 8
 _FEWEST_PAIRS = 18
-
-_OF_VALUE = f"The idempotency key must be a text of 1 to {LONGEST_KEY} characters, or an integer."
 
 _ESCAPED = re.compile(r'\\(["\\])')
 
@@ -54,7 +52,7 @@ def parse_key(value: str) -> str:
     A server joins several lines of one header with commas, so a bare key has none.
     """
     value = value.strip(" \t")
-    if len(value) > LONGEST_VALUE or not _VALUE.fullmatch(value):
+    if not _VALUE.fullmatch(value):
         raise KeyInvalid
     if not value.startswith('"'):
         return value
@@ -68,14 +66,15 @@ def key_of_value(value: object) -> str | None:
     """
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise KeyInvalid(_OF_VALUE)
+    key = ""
     if isinstance(value, str):
         key = str.__str__(value)  # a subclass may show itself masked
-    else:  # numbers of thousands of digits are not even turned into text
-        key = int.__repr__(value) if abs(value) < 10**LONGEST_KEY else ""
+    elif isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**LONGEST_KEY:
+        key = int.__repr__(value)  # numbers of thousands of digits are not even turned into text
     if not 0 < len(key) <= LONGEST_KEY:
-        raise KeyInvalid(_OF_VALUE)
+        raise KeyInvalid(
+            f"The idempotency key must be a text of 1 to {LONGEST_KEY} characters, or an integer."
+        )
     return key
 
 

@@ -45,7 +45,6 @@ class Sender(NamedTuple):
     """A sender that a source has found.
 
     Attributes:
-        source: the source.
         text: says which sender it is; no other source makes the same text.
         is_certain: whether it is one user, and not a trait that several may share, such as a role.
     """

@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from flask import Flask, Request
 from itsdangerous import BadSignature, TimestampSigner
@@ -24,7 +24,7 @@ from ..response.refusals import TokenExpired, TokenInvalid
 from .credentials import environ_key
 from .fingerprint import Keyring, as_bytes
 from .forms import form_of
-from .identity import NOBODY, Identities, Identity
+from .identity import Identities, Identity
 
 _ID_BYTES = 16
 _LONGEST_TOKEN = 256
@@ -33,7 +33,8 @@ _PURPOSE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 PURPOSE_RULE = "A token's purpose is 1 to 64 letters, digits, '_', '.' and '-'."
 
 
-class Token(NamedTuple):
+@dataclass(eq=False, repr=False, slots=True)
+class Token:
     """A token whose signature is good, and its bearer; times are in seconds since 1970."""
 
     name: bytes
@@ -45,9 +46,6 @@ class Token(NamedTuple):
     """The signed-in user who sent it, or for whom it is issued; `NOBODY` for a guest."""
     text: str
     """The token as the client has it."""
-
-    def __repr__(self) -> str:
-        return "<Token>"
 
 
 def check_purpose(purpose: object) -> None:
@@ -77,7 +75,6 @@ class Tokens:
         self._config = config
         self._identities = identities
         self._keyring = keyring
-        self._header = environ_key(config.token_header)
         self._ttl = config.token_ttl
         self._purposes: dict[str | None, None] = {None: None}
         self._signer_with = functools.lru_cache(maxsize=64)(self._make_signer)
@@ -89,11 +86,11 @@ class Tokens:
             self._purposes[purpose] = None
         unique = base64.urlsafe_b64encode(os.urandom(_ID_BYTES)).rstrip(b"=")
         text = self._signer(app, purpose).sign(unique).decode("ascii")
-        bearer, now = self._bearer(app, request), self.clock()
+        bearer, now = self._identities.bearer_of(app, request), self.clock()
         return Token(b"token " + unique, purpose, now, now + self._ttl, bearer, text)
 
     def sent_with(self, request: Request) -> str | None:
-        token: str | None = request.environ.get(self._header)
+        token: str | None = request.environ.get(environ_key(self._config.token_header))
         if token is not None:
             return token
         form = form_of(request)
@@ -105,7 +102,8 @@ class Tokens:
     def read(self, app: Flask, request: Request | None, text: str, purpose: str | None) -> Token:
         """Return a token and its bearer, its age unchecked."""
         name, issued = self.verify(app, text, purpose)
-        return Token(name, purpose, issued, issued + self._ttl, self._bearer(app, request), text)
+        bearer = self._identities.bearer_of(app, request)
+        return Token(name, purpose, issued, issued + self._ttl, bearer, text)
 
     def verify(self, app: Flask, text: str, purpose: str | None = None) -> tuple[bytes, float]:
         """Check a token's signature alone."""
@@ -116,9 +114,6 @@ class Tokens:
         except BadSignature:
             raise TokenInvalid().because(self._fault(app, text, purpose)) from None
         return b"token " + unique, issued.timestamp()
-
-    def _bearer(self, app: Flask, request: Request | None) -> Identity:
-        return NOBODY if request is None else self._identities.bearer_of(app, request)
 
     def check_age(self, token: Token, skew: float = 0) -> None:
         age = self.clock() - token.issued

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from typing import IO, Any
 
 from flask import Request
 
-from .body import IN_MEMORY, KEPT, WATCHED, Body, KeptFile
-
-_PLACES = ("wsgi.input", KEPT, WATCHED)
+from .body import IN_MEMORY, KEPT, WATCHED, KeptFile, kept_body, rewound
 
 
 class _Tape:
@@ -22,17 +21,11 @@ class _Tape:
         self._error: Exception | None = None
         self._file = KeptFile(IN_MEMORY)
 
-    def read(self, size: int = -1) -> bytes:
-        return self._take("read", size)
-
-    def readline(self, size: int = -1) -> bytes:
-        return self._take("readline", size)
-
     def rewind(self) -> None:
         self._is_rewound = True
         self._file.seek(0)
 
-    def _take(self, method: str, size: int) -> bytes:
+    def _take(self, method: str, size: int = -1) -> bytes:
         self.is_used = True
         again: bytes = getattr(self._file, method)(size) if self._is_rewound else b""
         is_line = method == "readline" and again.endswith(b"\n")
@@ -50,6 +43,9 @@ class _Tape:
             self._file.write(data)
         return again + data
 
+    read = partialmethod(_take, "read")
+    readline = partialmethod(_take, "readline")
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
@@ -60,33 +56,34 @@ def unread_input(request: Request) -> Iterator[None]:
 
     Unlike behind a guard that is enforced, nothing raises afterwards where it has broken off.
     """
-    environ = request.environ
-    before = {name: environ[name] for name in _PLACES if name in environ}
-    source: Any = environ["wsgi.input"]
-    watched = source if source is environ.get(WATCHED) else None
-    state = {} if watched is None else vars(watched).copy()
-    kept: Body | None = environ.get(KEPT)
-    if kept is not None and kept.stream is source:  # by a guard further out
-        position = source.tell()
+    environ, known = request.environ, vars(request)
+    if (kept := kept_body(environ)) is not None:  # by a guard further out
         try:
-            yield
+            with rewound(kept.stream):
+                yield
         finally:
-            source.seek(position)
+            if "stream" in known:  # Werkzeug's own counts what was read here
+                known["stream"] = kept.stream
         return
+    before = {name: environ.get(name) for name in ("wsgi.input", KEPT, WATCHED)}
+    watched: Any = before[WATCHED] if before[WATCHED] is before["wsgi.input"] else None
+    state = {} if watched is None else vars(watched).copy()
     place, name = (environ, "wsgi.input") if watched is None else (vars(watched), "_stream")
     tape = place[name] = _Tape(place[name])
     is_whole = False
     try:
         yield
-        is_whole = environ.get(KEPT) is not kept
+        is_whole = environ.get(KEPT) is not before[KEPT]
     finally:
         if watched is not None:
             vars(watched).update({"is_guarded": state["is_guarded"]} if is_whole else state)
-        if not is_whole:
-            for each in _PLACES:
-                environ.pop(each, None)
+        if is_whole:
+            environ[KEPT].stream.seek(0)
+            if "stream" in known:
+                known["stream"] = environ[KEPT].stream
+        else:
             environ.update(before)
             if tape.is_used:
                 tape.rewind()
-                vars(request).pop("stream", None)
+                known.pop("stream", None)
                 place[name] = tape

@@ -78,8 +78,9 @@ class _Once:
         return (about, endpoint) not in self._given
 
     def _warn(self, about: str, endpoint: str | None, text: str, *arguments: object) -> None:
-        self._given.add((about, endpoint))
-        _logger.warning(text, *arguments, endpoint)
+        if self._is_new(about, endpoint):
+            self._given.add((about, endpoint))
+            _logger.warning(text, *arguments, endpoint)
 
 
 class IdentityWarnings(_Once):
@@ -97,8 +98,7 @@ class IdentityWarnings(_Once):
         self._telling = {*own, *map(environ_key, listed), *forwarded}
 
     def about_scheme(self, request: Request, scheme: str) -> None:
-        if self._is_new("scheme", request.endpoint):
-            self._warn("scheme", request.endpoint, _SCHEME, scheme)
+        self._warn("scheme", request.endpoint, _SCHEME, scheme)
 
     def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
         """Check a request whose sender is known by an address only.
@@ -108,7 +108,7 @@ class IdentityWarnings(_Once):
         endpoint, environ, headers = request.endpoint, request.environ, self._look_at(request)
         if self._is_new("credential", endpoint):
             own = {*self._counted, (key_header or "").lower()}
-            header = next((n for n in headers if n not in own and _is_suspicious(n)), None)
+            header = next((name for name in headers if name not in own), None)
             found = (f"the header {header}", "HEADERS") if header else _credential_of(app, request)
             if found:
                 self._warn("credential", endpoint, _CREDENTIAL, *found)
@@ -118,7 +118,6 @@ class IdentityWarnings(_Once):
                 # A middleware of another kind may have put the forwarded address in its place.
                 if value and request.remote_addr not in re.split(r'[],;="[\s]+', value):
                     self._warn("address", endpoint, _PROXY, name)
-                    return
             if not request.remote_addr:
                 self._warn("address", endpoint, _NO_ADDRESS)
 
@@ -131,9 +130,10 @@ class IdentityWarnings(_Once):
         found = []
         for key in environ.keys() - self.meaningless:
             name = key[5:].replace("_", "-").lower()[:_LONGEST_NAME] if key[:5] == "HTTP_" else ""
-            if key not in self._telling and not _is_suspicious(name):
-                self.meaningless.add(key)
-            elif name and environ[key]:
+            if not _is_suspicious(name):
+                if key not in self._telling:
+                    self.meaningless.add(key)
+            elif environ[key]:
                 found.append(name)
         return found
 

@@ -246,7 +246,6 @@ def _head_of(response: Response) -> bytes:
 
 
 def _fill(response: Response, content: bytes) -> None:
-    """Fill a response from its head and the body behind it."""
     head, end, body = content.partition(b"\n\n")
     status, *lines = head.decode("utf-8", "surrogateescape").split("\n")
     if not end or not status.partition(" ")[0].isdecimal():

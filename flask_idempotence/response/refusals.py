@@ -7,12 +7,11 @@ handler.
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import math
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -84,9 +83,7 @@ class Refusal(IdempotenceError, HTTPException):
         HTTPException.__init__(self, self._made(description))
         if retry_after is None and getattr(self, "slug", "") in PASSING:  # a base has none
             retry_after = 1
-        self.retry_after: int | None = (
-            None if retry_after is None else max(1, math.ceil(retry_after))
-        )
+        self.retry_after = None if retry_after is None else max(1, math.ceil(retry_after))
 
     def because(self, reason: str) -> Self:
         """Note the cause, for the log in debug mode."""
@@ -112,15 +109,16 @@ class Refusal(IdempotenceError, HTTPException):
     @property
     def data(self) -> dict[str, object]:
         """The payload that some frameworks look for in an error; absent elsewhere."""
-        message, problem = {"message": self.description}, self.problem
+        problem = self.problem
+        message = {"message": problem.pop("detail")}
         for api in _apis_of(current_app) if request else ():
             if api.owns_endpoint(request.endpoint or ""):
                 # The payload would replace the answer of the API's own handler.
                 if isinstance(self, tuple(getattr(api, "_own_and_child_error_handlers", ()))):
                     raise AttributeError("data")
-                return {**message, **{name: problem[name] for name in ("type", "title", "status")}}
+                return message | problem
         if request and "flask-smorest" in current_app.extensions:
-            return {**message, "errors": {"idempotence": [self.slug]}}
+            return message | {"errors": {"idempotence": [self.slug]}}
         raise AttributeError("data")
 
     def apply(self, config: Config) -> None:
@@ -209,7 +207,7 @@ def _prefers_html(environ: WSGIEnvironment | None) -> bool:
     return len(sent) <= _LONGEST_ACCEPT and _html_is_preferred(sent)
 
 
-@functools.lru_cache(maxsize=128)  # parsing takes longer than all the rest of a refusal
+@lru_cache(maxsize=128)  # parsing takes longer than all the rest of a refusal
 def _html_is_preferred(sent: str) -> bool:
     accept = parse_accept_header(sent, MIMEAccept)
     return accept["text/html"] > max(accept["application/json"], accept[PROBLEM_TYPE])

@@ -233,9 +233,13 @@ CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
 
 
 @pytest.mark.parametrize("error", [None, OSError("gone"), ClientDisconnected()])
-@pytest.mark.parametrize("how", [{"CONTENT_LENGTH": "100"}, CHUNKED], ids=["length", "chunked"])
-@MODES
-def test_bodies_that_break_off(mode, how, error):
+@pytest.mark.parametrize(
+    "how",
+    [{"CONTENT_LENGTH": "100"}, CHUNKED, {"wsgi.input_terminated": True}],
+    ids=["length", "chunked", "neither"],
+)
+@pytest.mark.parametrize("decorate", [*DECORATORS.values(), partial(idempotent, compare=False)])
+def test_bodies_that_break_off(decorate, how, error):
     def view():
         read = []
         try:
@@ -247,7 +251,7 @@ def test_bodies_that_break_off(mode, how, error):
 
     # The extension fills each piece up, also where there is no guard.
     answers = []
-    for guard in (None, DECORATORS[mode](observe=True)):
+    for guard in (None, decorate(observe=True)):
         environ = {"wsgi.input": Broken(error), **how}
         answer = send(app_with(view, guard), b"", FORM, environ, KEY)
         answers.append((answer.status, list(answer.headers), answer.data))
@@ -259,6 +263,33 @@ def test_a_chunked_body_over_the_limit_is_read_by_the_view_as_ever():
     for app in (pair.bare, pair.app):
         answer = send(app, b"0123456789" * 30_000, FORM, CHUNKED, KEY)
         assert (answer.status_code, answer.data) == (200, b"01234")
+
+
+@pytest.mark.parametrize("is_terminated", [False, True])
+@pytest.mark.parametrize("read", ["read", "readlines"])
+@MODES
+def test_the_rest_of_a_body_is_read_by_the_view_as_ever(mode, read, is_terminated):
+    pair = Pair(DECORATORS[mode](), view=lambda: repr(getattr(request.stream, read)()))
+    for app in (pair.bare, pair.app):
+        app.before_request(lambda: request.stream.read(3) and None)
+    environ = {"wsgi.input_terminated": is_terminated}
+    pair.send(data=b"a\nb\nc\nd\n", headers=KEY, environ_overrides=environ)
+
+
+COMPARING = {"compare": lambda: request.stream.read().decode()}
+
+
+@pytest.mark.parametrize(
+    "guards",
+    [
+        [idempotent(**COMPARING), no_repeat_submit(60, observe=False)],
+        [idempotent(**COMPARING, guarantee="at-most-once")],
+    ],
+    ids=["by a guard outside", "by the guard itself"],
+)
+def test_a_body_that_is_kept_and_compared_is_read_by_the_view_as_ever(guards):
+    pair = Pair(*guards, view=lambda: request.stream.read() or "nothing")
+    pair.send(data=b"all of it", headers=KEY)
 
 
 def fails():

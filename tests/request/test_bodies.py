@@ -1,5 +1,6 @@
 """A view reads its body as if no guard had."""
 
+import io
 from itertools import islice
 
 import pytest
@@ -19,7 +20,7 @@ from helpers.request_bodies import (
 )
 from werkzeug.wrappers import Request as PlainRequest
 
-from flask_idempotence import no_repeat_submit, one_time_token
+from flask_idempotence import idempotent, no_repeat_submit, one_time_token
 
 
 def data():
@@ -215,3 +216,16 @@ def test_the_value_that_the_application_has_parsed_before_stays():
     post(app, b'{"a": 1}', JSON)
     assert seen[-2] == {"a": 1}
     assert seen[-2] is seen[-1]
+
+
+def test_a_body_that_is_replaced_between_two_guards_is_compared_anew():
+    inner = idempotent()(lambda: ("not found", 404))  # remembered, and its lock is released
+
+    def replacing():
+        body = request.headers["X-Body"].encode()
+        request.environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
+        return inner()
+
+    app = app_with(replacing, no_repeat_submit(60))
+    answers = [post(app, b"packed", BYTES, **{"X-Body": text}) for text in ("one", "one", "two")]
+    assert [answer.status_code for answer in answers] == [404, 404, 422]
