@@ -55,6 +55,12 @@ class WatchedInput:
 
     Some servers pass on the bytes before a disconnect as if they were the body, others raise
     errors of their own.
+
+    Attributes:
+        length: that of the body, as the request declares it; None for unknown.
+        is_begun: whether a part of the body has been read.
+        is_broken: whether the body has broken off, as far as it was read.
+        is_guarded: whether to raise an error then, in place of what the server does.
     """
 
     def __init__(self, environ: WSGIEnvironment) -> None:
