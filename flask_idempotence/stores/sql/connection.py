@@ -150,13 +150,10 @@ class StoreConnection:
         return self._has_input is not None and bool(self._has_input())
 
     def first(self, statement: sa.ClauseElement, values: Values) -> Row | None:
-        rows = self._send(statement, values, has_rows=True)
+        rows = self.send(statement, values, has_rows=True)
         return rows[0] if rows else None
 
-    def change(self, statement: sa.ClauseElement, values: Values) -> Result:
-        return self._send(statement, values)
-
-    def _send(self, statement: sa.ClauseElement, values: Values, *, has_rows: bool = False) -> Any:
+    def send(self, statement: sa.ClauseElement, values: Values, *, has_rows: bool = False) -> Any:
         compiled = self._compiled.get(statement)
         if compiled is None:
             compiled = self._compiled[statement] = Compiled(statement, self._dialect)

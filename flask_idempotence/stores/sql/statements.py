@@ -144,7 +144,7 @@ TAKE = {
 }
 
 # Waits for a transaction that has locked the row: for its COMMIT, or its end.
-LOOK_UP = sa.select(_row.kind).where(IS_OWN, _is_live).with_for_update()
+LOOK_UP = sa.select(_row.kind).where(IS_OWN, _is_live, is_a(CLAIM, RECORD)).with_for_update()
 
 _most = sa.bindparam("most", type_=sa.BigInteger())
 KEYS = sa.bindparam("keys", expanding=True, type_=KEY)
