@@ -20,7 +20,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePoo
 from ..errors import NEEDS_DATABASE, ConfigurationError, StoreError
 from ..stores.base import Store
 from ..stores.sql import SqlStore, mysql
-from .writes import LEVEL, MYSQL, commits_by_itself
+from ..stores.sql.statements import MYSQL
+from .writes import LEVEL, commits_by_itself
 
 _logger = logging.getLogger("flask_idempotence")
 

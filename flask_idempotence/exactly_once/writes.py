@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, event, text
 from sqlalchemy.orm import Session, SessionTransaction
 
-MYSQL = frozenset({"mysql", "mariadb"})
-"""SQLAlchemy's names of their dialects."""
+from ..stores.sql.statements import MYSQL
 
 LEVEL = "flask_idempotence level"
 """Key in the `info` of a connection to PostgreSQL: the isolation level of its transaction."""

@@ -125,7 +125,7 @@ def _open(uri: str, options: Mapping[str, Any]) -> Store:
 
         deployment, own = deployment_at(uri, options)
         return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not of the public type
-    return _sql_store_at(uri, options)
+    return _sql_store_at(uri, **options)
 
 
 class ExtraMissing(ConfigurationError, ImportError):
@@ -141,7 +141,7 @@ def sql_store_class() -> type[SqlStore]:
     return SqlStore
 
 
-def _sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
+def _sql_store_at(uri: str, *, deadline: float = 1.0, **options: Any) -> SqlStore:
     """Make the store at SQLAlchemy's URL, with options of its own and of `create_engine`."""
     store_class = sql_store_class()
     from sqlalchemy import make_url
@@ -149,11 +149,9 @@ def _sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
 
     from .sql.connection import limited_engine
 
-    rest = dict(options)
-    deadline = rest.pop("deadline", 1.0)
     check_deadline(deadline)
     try:
-        engine = limited_engine(make_url(uri), rest, deadline)
+        engine = limited_engine(make_url(uri), options, deadline)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         problem = "SQLAlchemy does not know the driver in its scheme"
         if isinstance(error, ModuleNotFoundError):

@@ -23,7 +23,8 @@ NAME = "flask_idempotence"
 KEY_BYTES = 767
 """Bytes of a key on MySQL, which every row format of InnoDB can index."""
 
-_MYSQL = ("mysql", "mariadb")
+MYSQL = ("mysql", "mariadb")
+"""SQLAlchemy's names of their dialects."""
 
 CLAIM, RECORD, TOKEN, TOKEN_AGAIN = "claim", "record", "token", "token again"
 """The kinds of rows."""
@@ -42,14 +43,14 @@ class _KeyBytes(sa.TypeDecorator[str]):
         return None if value is None else bytes(value).decode()
 
 
-KEY = sa.Text().with_variant(_KeyBytes(), *_MYSQL)
+KEY = sa.Text().with_variant(_KeyBytes(), *MYSQL)
 """The type of keys as parameters."""
 
-_HASH = sa.LargeBinary().with_variant(mysql.VARBINARY(255), *_MYSQL)
-_RECORD = sa.LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)
+_HASH = sa.LargeBinary().with_variant(mysql.VARBINARY(255), *MYSQL)
+_RECORD = sa.LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
 _INNODB = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
 _OPTIONS: dict[str, Any] = {
-    f"{name}_{option}": value for name in _MYSQL for option, value in _INNODB.items()
+    f"{name}_{option}": value for name in MYSQL for option, value in _INNODB.items()
 }
 
 metadata = sa.MetaData()
