@@ -95,7 +95,15 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
         if re.match(beginning, uri):
             raise ConfigurationError(f"{_URI}: {remedy}")
     try:
-        return _open(uri, options)
+        if uri.startswith("memory:"):
+            return MemoryStore(**options)
+        if re.match(f"({_REDIS}):", uri):
+            from .redis.clients import deployment_at
+            from .redis.store import RedisStore
+
+            deployment, own = deployment_at(uri, options)
+            return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not the public type
+        return _sql_store_at(uri, **options)
     except TypeError as error:
         raise ConfigurationError(f"{_OPTIONS}: {error}") from None
     except ConfigurationError as error:
@@ -113,19 +121,6 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
         raise ConfigurationError(
             f"{_OPTIONS}: an option has a wrong type or value ({type(error).__name__})."
         ) from None
-
-
-def _open(uri: str, options: Mapping[str, Any]) -> Store:
-    scheme = uri.partition(":")[0]
-    if scheme == "memory":
-        return MemoryStore(**options)
-    if scheme in _OF_REDIS:
-        from .redis.clients import deployment_at
-        from .redis.store import RedisStore
-
-        deployment, own = deployment_at(uri, options)
-        return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not of the public type
-    return _sql_store_at(uri, **options)
 
 
 class ExtraMissing(ConfigurationError, ImportError):
