@@ -33,8 +33,6 @@ _REFUSED = 1
 """The value of LAST_INSERT_ID after a row has not given way. The count of rows is ambiguous: an
 unchanged row counts 0 or, with CLIENT_FOUND_ROWS, 1 as a new one does."""
 
-_DRIVERS = ("pymysql", "mysqldb")
-
 _SESSION = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     # A key that is too long must be an error, and an empty text no NULL. ANSI_QUOTES stays, since
@@ -128,7 +126,7 @@ class MySQL(Dialect):
         self._knows_layout = False
 
     def check(self, engine: sa.Engine) -> None:
-        if engine.dialect.driver not in _DRIVERS:
+        if engine.dialect.driver not in ("pymysql", "mysqldb"):
             raise ConfigurationError(
                 f"The driver {engine.dialect.driver} does not expose its socket, so a frozen "
                 "server would block requests for ever: begin the URL with mysql+pymysql:// "

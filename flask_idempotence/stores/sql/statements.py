@@ -185,13 +185,9 @@ COUNT_EXPIRED = sa.select(sa.func.count()).select_from(_some)
 REMOVE = sa.delete(table).where(_row.key == _key)
 """A row of any kind."""
 
-_KEY_KIND_OWNER = sa.tuple_(_row.key, _row.kind, _row.owner)
+_seen = sa.tuple_(_row.key, _row.kind, _row.owner).in_(sa.bindparam("seen", expanding=True))
 # Their keys alone find the rows by the index, on every database.
-DISCARD = (
-    sa.delete(table)
-    .where(_row.key.in_(KEYS), _KEY_KIND_OWNER.in_(sa.bindparam("seen", expanding=True)))
-    .returning(_row.key)
-)
+DISCARD = sa.delete(table).where(_row.key.in_(KEYS), _seen).returning(_row.key)
 
 _PER_STATEMENT = 500
 """Keys in one statement: the number of its parameters is limited."""

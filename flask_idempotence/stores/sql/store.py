@@ -121,9 +121,8 @@ class SqlStore(InspectableStore):
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
-        return self._run(
-            self._dialect.complete, _completion(key, owner, fingerprint, record, keep)
-        )
+        values = _completion(key, owner, fingerprint, record, keep)
+        return self._run(self._dialect.complete, values)
 
     def complete_in(
         self,
