@@ -114,12 +114,12 @@ def join(connection: Connection) -> bool:
     It does on PostgreSQL at READ COMMITTED. Elsewhere it is committed, and another one begins on
     the same connection: SQLAlchemy would return that one to its pool, with its tenant.
     """
-    is_postgresql = connection.dialect.name == "postgresql"
     if not commits_by_itself(connection):
-        if is_postgresql and connection.info[LEVEL] in ("read committed", "read uncommitted"):
+        level = connection.info.get(LEVEL)  # None but on PostgreSQL
+        if level in ("read committed", "read uncommitted"):
             return True
         connection.dialect.do_commit(connection.connection)
-        if is_postgresql:
+        if level is not None:
             _warn_of_level()
     _isolate(connection)
     return False
