@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
@@ -23,13 +22,41 @@ if TYPE_CHECKING:
     """The session of `within=`, or a function that returns it."""
 
 
-@dataclass(eq=False, slots=True)
 class TransactionFactory:
-    """Opens transactions, each in the current session."""
+    """Opens transactions, each in the current session.
 
-    session: Callable[[], Session]
-    of_thread: bool
-    """Whether each thread has a session of its own."""
+    Attributes:
+        session: returns the current session.
+        of_thread: whether each thread has a session of its own.
+    """
+
+    def __init__(self, label: str, within: Any) -> None:
+        """`label` names the argument in error texts."""
+        try:
+            from sqlalchemy.orm import Session, sessionmaker  # noqa: PLC0415 - an extra
+            from sqlalchemy.util import ThreadLocalRegistry  # noqa: PLC0415 - an extra
+
+            from . import transaction  # noqa: F401, PLC0415 - an extra; it registers its listeners
+        except ImportError:
+            raise ConfigurationError(
+                f'{label} needs SQLAlchemy: pip install "flask-idempotence[sql]".'
+            ) from None
+        is_function = callable(within) and not isinstance(within, sessionmaker | type)
+
+        def session() -> Session:
+            found = within() if is_function else within
+            if isinstance(found, Session):
+                return found
+            raise ConfigurationError(
+                f"{label} takes the session in which the view writes: Flask-SQLAlchemy's "
+                "db.session, another scoped_session, a Session, or a function that returns the "
+                f"view's own; not {type(found).__name__}."
+            )
+
+        if not is_function:
+            session()
+        self.session = session
+        self.of_thread = isinstance(getattr(within, "registry", None), ThreadLocalRegistry)
 
     def __call__(self, store: Store | None) -> Transaction:
         """Open a transaction beside a claim in a store, or with None without a claim."""
@@ -52,31 +79,3 @@ def watch_sessions() -> None:
     """
     if "flask_idempotence.stores.sql" in sys.modules:
         from . import database  # noqa: F401, PLC0415 - an extra; it registers listeners
-
-
-def transaction_factory(label: str, within: object) -> TransactionFactory:
-    """Return the factory of a guard's transactions; `label` names the argument in error texts."""
-    try:
-        from sqlalchemy.orm import Session, sessionmaker  # noqa: PLC0415 - an extra
-        from sqlalchemy.util import ThreadLocalRegistry  # noqa: PLC0415 - an extra
-
-        from . import transaction  # noqa: F401, PLC0415 - an extra; it registers its listeners
-    except ImportError:
-        raise ConfigurationError(
-            f'{label} needs SQLAlchemy: pip install "flask-idempotence[sql]".'
-        ) from None
-
-    def checked(value: object) -> Session:
-        if isinstance(value, Session):
-            return value
-        raise ConfigurationError(
-            f"{label} takes the session in which the view writes: Flask-SQLAlchemy's "
-            "db.session, another scoped_session, a Session, or a function that returns the view's "
-            f"own; not {type(value).__name__}."
-        )
-
-    if callable(within) and not isinstance(within, sessionmaker | type):
-        of_thread = isinstance(getattr(within, "registry", None), ThreadLocalRegistry)
-        return TransactionFactory(lambda: checked(within()), of_thread)
-    session = checked(within)
-    return TransactionFactory(lambda: session, of_thread=False)

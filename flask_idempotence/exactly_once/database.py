@@ -20,7 +20,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePoo
 from ..errors import NEEDS_DATABASE, ConfigurationError, StoreError
 from ..stores.base import Store
 from ..stores.sql import SqlStore, mysql
-from .writes import LEVEL, MYSQL, commits_by_itself
+from ..stores.sql.statements import MYSQL
+from .writes import LEVEL, commits_by_itself
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -113,12 +114,12 @@ def join(connection: Connection) -> bool:
     It does on PostgreSQL at READ COMMITTED. Elsewhere it is committed, and another one begins on
     the same connection: SQLAlchemy would return that one to its pool, with its tenant.
     """
-    is_postgresql = connection.dialect.name == "postgresql"
     if not commits_by_itself(connection):
-        if is_postgresql and connection.info[LEVEL] in ("read committed", "read uncommitted"):
+        level = connection.info.get(LEVEL)  # None but on PostgreSQL
+        if level in ("read committed", "read uncommitted"):
             return True
         connection.dialect.do_commit(connection.connection)
-        if is_postgresql:
+        if level is not None:
             _warn_of_level()
     _isolate(connection)
     return False

@@ -82,8 +82,9 @@ class Savepoint:
         """Return whether it is there as far as the driver knows, without asking the database."""
         self.is_gone |= self._connection.get_transaction() is not self._root
         if self._connection.dialect.name == "sqlite":
-            self._note_changes()
-            self.is_gone |= not (self._is_pending or self._driver.in_transaction)
+            # Statements that are the driver's own go past SQLAlchemy, and so may their commit.
+            is_due = self._is_pending and self._driver.total_changes == self._changes
+            self.is_gone |= not (is_due or self._driver.in_transaction)
         elif self.undone_by is None:
             self.is_gone |= self._status() == _IDLE
         return not self.is_gone
@@ -139,11 +140,6 @@ class Savepoint:
             raise error
         self.is_gone = by is None
 
-    def _note_changes(self) -> None:
-        # Statements that are the driver's own go past SQLAlchemy, and so may their commit.
-        is_changed = self._driver.total_changes != self._changes
-        self.is_gone |= self._is_pending and is_changed and not self._driver.in_transaction
-
     @property
     def _driver(self) -> Any:
         return self._connection.connection.dbapi_connection
@@ -170,7 +166,7 @@ class Savepoint:
         word = first_word(statement) if self._is_pending else None
         is_writing = word in _BEGINNING or (word == "WITH" and may_write(statement))
         if is_writing and not self._driver.in_transaction:
-            self._note_changes()
+            self.is_gone |= self._driver.total_changes != self._changes
             self._is_pending = False
             self._driver.execute("BEGIN")
             self._driver.execute(f"SAVEPOINT {self._name}")

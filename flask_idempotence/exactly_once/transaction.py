@@ -36,7 +36,6 @@ class Transaction:
     """The transaction of one guarded view or block, committed when that is settled.
 
     Attributes:
-        session: the session in which the view writes.
         is_view_over: whether the application may roll back: the guard's commit then fails.
         is_committed_below: whether it was committed below the session.
         is_constrained: whether a constraint, such as a unique index, has refused it.
@@ -116,7 +115,8 @@ class Transaction:
         except BaseException:
             self._undo()
             raise
-        return self._send_commit(completion)
+        self._send_commit(completion)
+        return Outcome.OK
 
     def _whole(self) -> Savepoint:
         savepoint = self.savepoint
@@ -130,18 +130,17 @@ class Transaction:
             raise ConfigurationError(COMMITTED_BELOW)
         return savepoint
 
-    def _send_commit(self, completion: Completion | None) -> Outcome:
+    def _send_commit(self, completion: Completion | None) -> None:
         try:
             self.session.commit()
         except Exception as error:
             undo(self.session)
             if self._is_done(completion, error):
-                return Outcome.OK
+                return
             if not is_outage(error):
                 raise
             is_answered = isinstance(error, DBAPIError) and not error.connection_invalidated
             raise StoreError(text_of(error), sent=not is_answered) from error
-        return Outcome.OK
 
     def _is_done(self, completion: Completion | None, error: Exception) -> bool:
         if self._store is None or completion is None:

@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, event, text
 from sqlalchemy.orm import Session, SessionTransaction
 
-MYSQL = frozenset({"mysql", "mariadb"})
-"""SQLAlchemy's names of their dialects."""
+from ..stores.sql.statements import MYSQL
 
 LEVEL = "flask_idempotence level"
 """Key in the `info` of a connection to PostgreSQL: the isolation level of its transaction."""
@@ -60,11 +59,8 @@ def joined_connection(session: Session) -> Connection | None:
 def note_undone(session: Session, connection: Connection) -> None:
     """Forget the writes on a connection that were rolled back to a savepoint."""
     # PostgreSQL's transaction keeps its number: from now on, its statements are counted.
-    session.info[_JOINED][connection] = (
-        _statements_on(connection)
-        if connection.dialect.name == "postgresql"
-        else _changes_on(connection)
-    )
+    counted = _statements_on if connection.dialect.name == "postgresql" else _changes_on
+    session.info[_JOINED][connection] = counted(connection)
 
 
 def first_word(statement: str) -> str | None:

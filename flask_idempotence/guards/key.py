@@ -25,7 +25,7 @@ from ..engine.guard import (
     argument,
 )
 from ..errors import ConfigurationError
-from ..exactly_once import TransactionFactory, transaction_factory
+from ..exactly_once import TransactionFactory
 from ..request.body import read_whole
 from ..request.fingerprint import Selection, canonical, canonical_request, rule_of
 from ..request.key_header import key_in_header, key_of_value
@@ -70,7 +70,7 @@ class KeyGuard(ViewGuard):
     remember: Remember | Callable[[Response], bool] = of_setting("key_remember", or_function=True)
     ignore: frozenset[str] | None = argument(arguments.names)
     compare: Callable[[], object] | Literal[False] | None = argument(_compared)
-    within: TransactionFactory | None = argument(transaction_factory)
+    within: TransactionFactory | None = argument(TransactionFactory)
     unless: Callable[[], object] | None = argument(arguments.function)
     observe: bool | None = argument(arguments.flag)
     on_store_error: OnStoreError | None = of_setting("on_store_error")

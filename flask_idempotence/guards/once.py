@@ -34,7 +34,7 @@ from ..engine.guard import (
     argument,
 )
 from ..errors import ConfigurationError
-from ..exactly_once import TransactionFactory, transaction_factory
+from ..exactly_once import TransactionFactory
 from ..request.fingerprint import KEYSPACE, half_of
 from ..request.proxies import actual
 from ..response.headers import note_on
@@ -71,7 +71,7 @@ class OnceGuard(BlockGuard):
 
     ttl: float = argument(arguments.duration, 86400)
     wait: float | None = argument(arguments.wait)
-    within: TransactionFactory | None = argument(transaction_factory)
+    within: TransactionFactory | None = argument(TransactionFactory)
 
     def validate(self) -> None:
         if self.within is not None:

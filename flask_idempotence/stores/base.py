@@ -353,11 +353,7 @@ def check_deadline(seconds: Any) -> None:
 
 
 def inspectable(store: Store) -> InspectableStore:
-    """Return a store whose keys can be listed.
-
-    Raises:
-        ConfigurationError: they cannot.
-    """
+    """Return a store whose keys can be listed, or raise a `ConfigurationError`."""
     if isinstance(store, InspectableStore):
         return store
     raise ConfigurationError(

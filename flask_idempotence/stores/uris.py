@@ -95,7 +95,15 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
         if re.match(beginning, uri):
             raise ConfigurationError(f"{_URI}: {remedy}")
     try:
-        return _open(uri, options)
+        if uri.startswith("memory:"):
+            return MemoryStore(**options)
+        if re.match(f"({_REDIS}):", uri):
+            from .redis.clients import deployment_at
+            from .redis.store import RedisStore
+
+            deployment, own = deployment_at(uri, options)
+            return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not the public type
+        return _sql_store_at(uri, **options)
     except TypeError as error:
         raise ConfigurationError(f"{_OPTIONS}: {error}") from None
     except ConfigurationError as error:
@@ -115,19 +123,6 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
         ) from None
 
 
-def _open(uri: str, options: Mapping[str, Any]) -> Store:
-    scheme = uri.partition(":")[0]
-    if scheme == "memory":
-        return MemoryStore(**options)
-    if scheme in _OF_REDIS:
-        from .redis.clients import deployment_at
-        from .redis.store import RedisStore
-
-        deployment, own = deployment_at(uri, options)
-        return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not of the public type
-    return _sql_store_at(uri, options)
-
-
 class ExtraMissing(ConfigurationError, ImportError):
     """SQLAlchemy is not installed; freezegun skips a name whose import fails, and nothing else."""
 
@@ -141,7 +136,7 @@ def sql_store_class() -> type[SqlStore]:
     return SqlStore
 
 
-def _sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
+def _sql_store_at(uri: str, *, deadline: float = 1.0, **options: Any) -> SqlStore:
     """Make the store at SQLAlchemy's URL, with options of its own and of `create_engine`."""
     store_class = sql_store_class()
     from sqlalchemy import make_url
@@ -149,11 +144,9 @@ def _sql_store_at(uri: str, options: Mapping[str, Any]) -> SqlStore:
 
     from .sql.connection import limited_engine
 
-    rest = dict(options)
-    deadline = rest.pop("deadline", 1.0)
     check_deadline(deadline)
     try:
-        engine = limited_engine(make_url(uri), rest, deadline)
+        engine = limited_engine(make_url(uri), options, deadline)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         problem = "SQLAlchemy does not know the driver in its scheme"
         if isinstance(error, ModuleNotFoundError):

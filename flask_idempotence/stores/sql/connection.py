@@ -24,9 +24,6 @@ Row = Sequence[Any]
 Result = Any
 """A driver's cursor, or SQLAlchemy's result: `rowcount` and `lastrowid`."""
 
-_LEAST, _MOST = 2, 60
-"""Seconds to connect in: libpq and psycopg take less than two as two."""
-
 _LIMITS = {
     "psycopg": ("connect_timeout",),
     "psycopg2": ("connect_timeout",),
@@ -46,7 +43,7 @@ def limited_engine(url: URL, options: Mapping[str, Any], deadline: float) -> Eng
     """
     driver = url.get_driver_name()
     own: Mapping[str, object] = options.get("connect_args") or {}
-    seconds = math.ceil(min(max(deadline, _LEAST), _MOST))
+    seconds = math.ceil(min(max(deadline, 2), 60))  # libpq and psycopg take less than two as two
     limits = dict.fromkeys(_LIMITS.get(driver, ()), seconds)
     is_named = any(name in url.query or name in own for name in limits)
     if is_named or (driver.startswith("psycopg") and "PGCONNECT_TIMEOUT" in os.environ):
@@ -150,13 +147,10 @@ class StoreConnection:
         return self._has_input is not None and bool(self._has_input())
 
     def first(self, statement: sa.ClauseElement, values: Values) -> Row | None:
-        rows = self._send(statement, values, has_rows=True)
+        rows = self.send(statement, values, has_rows=True)
         return rows[0] if rows else None
 
-    def change(self, statement: sa.ClauseElement, values: Values) -> Result:
-        return self._send(statement, values)
-
-    def _send(self, statement: sa.ClauseElement, values: Values, *, has_rows: bool = False) -> Any:
+    def send(self, statement: sa.ClauseElement, values: Values, *, has_rows: bool = False) -> Any:
         compiled = self._compiled.get(statement)
         if compiled is None:
             compiled = self._compiled[statement] = Compiled(statement, self._dialect)

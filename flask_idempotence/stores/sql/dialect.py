@@ -107,6 +107,8 @@ class Dialect(ABC):
     """A query for roughly how many rows there are, with `name` for the table's."""
     _facts: sa.Executable
     """A query for facts by their names, and the server's `clock` in seconds since 1970."""
+    _schema: sa.TextClause
+    """A query for the schema of the table, by its `name` on a connection."""
 
     def __init__(self, insert: Callable[[sa.Table], Insert]) -> None:
         self._insert = insert
@@ -114,7 +116,7 @@ class Dialect(ABC):
         self._complete = self._upsert(statements.COMPLETED, statements.MAY_COMPLETE)
         # Before 2.0.28, SQLAlchemy may not know how many rows an insert has changed.
         self._complete_in: sa.Executable = self._complete.returning(table.c.key)
-        self._put_token = self._upsert(statements.NEW_TOKEN)
+        self.put_token = self._upsert(statements.NEW_TOKEN)
         self._renew = statements.RENEW.where(statements.TO_RENEW)
 
     def check(self, engine: sa.Engine) -> None:
@@ -206,7 +208,7 @@ class Dialect(ABC):
         if row is not None:
             return outcome_of(row, values)
         with self.operation(connection, writes=True):
-            return CLAIMED if self._has_written(connection.change(self._claim, values)) else None
+            return CLAIMED if self._has_written(connection.send(self._claim, values)) else None
 
     def renew(self, connection: StoreConnection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Restart the leases of live claims, those of one length in one statement."""
@@ -227,7 +229,7 @@ class Dialect(ABC):
         return [OK if (key, owner) in renewed else STALE for key, owner, _ in renewals]
 
     def complete(self, connection: StoreConnection, values: Values) -> Outcome:
-        return OK if self._has_written(connection.change(self._complete, values)) else STALE
+        return OK if self._has_written(connection.send(self._complete, values)) else STALE
 
     def complete_in(self, connection: Connection, schema: str | None, values: Values) -> Outcome:
         """Complete a claim within a transaction of the application's."""
@@ -237,25 +239,19 @@ class Dialect(ABC):
         is_written = result.all() if result.returns_rows else self._has_written(result)
         return OK if is_written else STALE
 
-    @abstractmethod
     def schema(self, connection: StoreConnection) -> str | None:
         """Return the schema of the store's table; None where there is no table."""
-
-    def look_up(self, connection: StoreConnection, values: Values) -> str | None:
-        row = connection.first(statements.LOOK_UP, values)
-        return None if row is None or row[0] not in (CLAIM, RECORD) else str(row[0])
+        row = connection.first(self._schema, {"name": NAME})
+        return None if row is None else row[0]
 
     def release(self, connection: StoreConnection, values: Values) -> Outcome:
-        if connection.change(statements.RELEASE, values).rowcount:
+        if connection.send(statements.RELEASE, values).rowcount:
             return OK
         return STALE if connection.first(statements.EXISTS, values) else OK
 
-    def put_token(self, connection: StoreConnection, values: Values) -> None:
-        connection.change(self._put_token, values)
-
     def take_token(self, connection: StoreConnection, values: Values) -> TokenOutcome:
         for kind, outcome in _TAKEN.items():
-            if connection.change(statements.TAKE[kind], values).rowcount:
+            if connection.send(statements.TAKE[kind], values).rowcount:
                 return outcome
         if connection.first(statements.IS_TOKEN, values):
             return TokenOutcome.NOT_YOURS

@@ -33,8 +33,6 @@ _REFUSED = 1
 """The value of LAST_INSERT_ID after a row has not given way. The count of rows is ambiguous: an
 unchanged row counts 0 or, with CLIENT_FOUND_ROWS, 1 as a new one does."""
 
-_DRIVERS = ("pymysql", "mysqldb")
-
 _SESSION = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     # A key that is too long must be an error, and an empty text no NULL. ANSI_QUOTES stays, since
@@ -86,8 +84,6 @@ https://mariadb.com/kb/en/mariadb-error-code-reference/
 _OF_DRIVERS = range(2000, 3000)
 """Errors that the client libraries report: no connection, or a broken one."""
 
-_DATABASE = sa.select(sa.func.DATABASE(type_=sa.Text()))
-
 _DISCARD = sa.delete(table).where(
     statements.IS_OWN, _row.kind == sa.bindparam("this_kind", type_=sa.String())
 )
@@ -113,6 +109,7 @@ class MySQL(Dialect):
         "SELECT table_rows FROM information_schema.tables "
         "WHERE table_schema = DATABASE() AND table_name = :name"
     )
+    _schema = sa.text("SELECT DATABASE()")
     # https://dev.mysql.com/doc/refman/8.4/en/innodb-parameters.html
     _facts = sa.text(
         "SELECT IF(INSTR(LOWER(VERSION()), 'mariadb'), 'MariaDB', 'MySQL') AS product, "
@@ -129,7 +126,7 @@ class MySQL(Dialect):
         self._knows_layout = False
 
     def check(self, engine: sa.Engine) -> None:
-        if engine.dialect.driver not in _DRIVERS:
+        if engine.dialect.driver not in ("pymysql", "mysqldb"):
             raise ConfigurationError(
                 f"The driver {engine.dialect.driver} does not expose its socket, so a frozen "
                 "server would block requests for ever: begin the URL with mysql+pymysql:// "
@@ -173,7 +170,7 @@ class MySQL(Dialect):
             # One by one: for several at once, InnoDB may read the whole of a small table, and wait
             # for rows that are locked.
             for key in keys:
-                connection.change(statements.REMOVE, {"this_key": key})
+                connection.send(statements.REMOVE, {"this_key": key})
         return len(keys)
 
     def discard(
@@ -185,14 +182,13 @@ class MySQL(Dialect):
             for key, entry in seen:
                 kind, owner = kind_and_owner(entry)
                 values = {"this_key": key, "this_owner": owner, "this_kind": kind}
-                outcomes.append(OK if connection.change(_DISCARD, values).rowcount else STALE)
+                outcomes.append(OK if connection.send(_DISCARD, values).rowcount else STALE)
         return outcomes
 
     def schema(self, connection: StoreConnection) -> str | None:
         """Return the database of the table: a session may be in another one, by USE."""
         self._check_layout(connection)
-        row = connection.first(_DATABASE, {})
-        return None if row is None else row[0]
+        return super().schema(connection)
 
     def _check_layout(self, connection: StoreConnection) -> None:
         """Check the table's layout: in a wrong one, keys or transactions would not hold."""

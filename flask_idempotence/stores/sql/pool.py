@@ -99,8 +99,7 @@ class ConnectionPool:
             try:
                 yield connection
             finally:
-                if connection.file_number is not None:
-                    _watchdog.unwatch(connection)
+                _watchdog.unwatch(connection)
         except BaseException as error:
             is_broken = trouble_of(error, self._dialect) is Trouble.UNKNOWN
             self._give_back(connection, is_broken=is_broken)

@@ -15,7 +15,7 @@ from ..facts import DatabaseFacts
 from . import statements
 from .connection import StoreConnection, Values
 from .dialect import LOCK_SHARE, NO_CONTEXT, STATEMENT_SHARE, Dialect, Info, Trouble, outcome_of
-from .statements import NAME, now, table, word
+from .statements import now, table, word
 
 _GRANTED = "granted"
 
@@ -45,16 +45,14 @@ _TROUBLES = {
 }
 """By SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html"""
 
-_SCHEMA = sa.text(
-    "SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-    "WHERE c.oid = to_regclass(:name)"
-).columns(sa.column("nspname", sa.Text()))
-"""The schema of the table that the name stands for on a connection, by its `search_path`."""
-
 
 class PostgreSQL(Dialect):
     count = sa.text(  # as the table was last analysed
         "SELECT NULLIF(reltuples::bigint, -1) FROM pg_class WHERE oid = to_regclass(:name)"
+    )
+    _schema = sa.text(  # by the `search_path`
+        "SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE c.oid = to_regclass(:name)"
     )
     _facts = sa.text(
         "SELECT 'PostgreSQL' AS product, NOT pg_is_in_recovery() AS is_primary, "
@@ -91,10 +89,6 @@ class PostgreSQL(Dialect):
         if row is None:
             return None
         return CLAIMED if row[0] == _GRANTED else outcome_of(row, values)
-
-    def schema(self, connection: StoreConnection) -> str | None:
-        row = connection.first(_SCHEMA, {"name": NAME})
-        return None if row is None else str(row[0])
 
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
         """Limit every statement and every wait for a lock on the server, too.

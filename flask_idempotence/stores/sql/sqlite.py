@@ -34,6 +34,7 @@ _NOT_READY = ("no such table", "no such column", "has no column named", "ON CONF
 
 class SQLite(Dialect):
     count = sa.select(sa.func.count()).select_from(table)
+    _schema = sa.text("SELECT 'main'")  # the file, beside attached and temporary ones
     # In WAL mode, NORMAL may lose the last commits when the power fails.
     # https://www.sqlite.org/pragma.html#pragma_synchronous
     _facts = sa.text(
@@ -65,11 +66,6 @@ class SQLite(Dialect):
                 f"SQLite {sqlite3.sqlite_version} is too old for the SQL store: it needs "
                 f"{'.'.join(map(str, OLDEST['SQLite']))} or later."
             )
-
-    def schema(self, connection: StoreConnection) -> str:
-        """Return SQLite's name of the file, beside those of attached and temporary ones."""
-        del connection
-        return "main"
 
     def operation(
         self, connection: StoreConnection, *, writes: bool

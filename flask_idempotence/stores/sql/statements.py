@@ -23,7 +23,8 @@ NAME = "flask_idempotence"
 KEY_BYTES = 767
 """Bytes of a key on MySQL, which every row format of InnoDB can index."""
 
-_MYSQL = ("mysql", "mariadb")
+MYSQL = ("mysql", "mariadb")
+"""SQLAlchemy's names of their dialects."""
 
 CLAIM, RECORD, TOKEN, TOKEN_AGAIN = "claim", "record", "token", "token again"
 """The kinds of rows."""
@@ -42,14 +43,14 @@ class _KeyBytes(sa.TypeDecorator[str]):
         return None if value is None else bytes(value).decode()
 
 
-KEY = sa.Text().with_variant(_KeyBytes(), *_MYSQL)
+KEY = sa.Text().with_variant(_KeyBytes(), *MYSQL)
 """The type of keys as parameters."""
 
-_HASH = sa.LargeBinary().with_variant(mysql.VARBINARY(255), *_MYSQL)
-_RECORD = sa.LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)
+_HASH = sa.LargeBinary().with_variant(mysql.VARBINARY(255), *MYSQL)
+_RECORD = sa.LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
 _INNODB = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
 _OPTIONS: dict[str, Any] = {
-    f"{name}_{option}": value for name in _MYSQL for option, value in _INNODB.items()
+    f"{name}_{option}": value for name in MYSQL for option, value in _INNODB.items()
 }
 
 metadata = sa.MetaData()
@@ -144,7 +145,7 @@ TAKE = {
 }
 
 # Waits for a transaction that has locked the row: for its COMMIT, or its end.
-LOOK_UP = sa.select(_row.kind).where(IS_OWN, _is_live).with_for_update()
+LOOK_UP = sa.select(_row.kind).where(IS_OWN, _is_live, is_a(CLAIM, RECORD)).with_for_update()
 
 _most = sa.bindparam("most", type_=sa.BigInteger())
 KEYS = sa.bindparam("keys", expanding=True, type_=KEY)
@@ -184,13 +185,9 @@ COUNT_EXPIRED = sa.select(sa.func.count()).select_from(_some)
 REMOVE = sa.delete(table).where(_row.key == _key)
 """A row of any kind."""
 
-_KEY_KIND_OWNER = sa.tuple_(_row.key, _row.kind, _row.owner)
+_seen = sa.tuple_(_row.key, _row.kind, _row.owner).in_(sa.bindparam("seen", expanding=True))
 # Their keys alone find the rows by the index, on every database.
-DISCARD = (
-    sa.delete(table)
-    .where(_row.key.in_(KEYS), _KEY_KIND_OWNER.in_(sa.bindparam("seen", expanding=True)))
-    .returning(_row.key)
-)
+DISCARD = sa.delete(table).where(_row.key.in_(KEYS), _seen).returning(_row.key)
 
 _PER_STATEMENT = 500
 """Keys in one statement: the number of its parameters is limited."""

@@ -121,9 +121,8 @@ class SqlStore(InspectableStore):
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
-        return self._run(
-            self._dialect.complete, _completion(key, owner, fingerprint, record, keep)
-        )
+        values = _completion(key, owner, fingerprint, record, keep)
+        return self._run(self._dialect.complete, values)
 
     def complete_in(
         self,
@@ -172,7 +171,8 @@ class SqlStore(InspectableStore):
         deadline, until the transaction that has locked the row has ended.
         """
         values = {"this_key": key, "this_owner": owner}
-        return self._run(self._dialect.look_up, values, writes=False)
+        row = self._run(StoreConnection.first, statements.LOOK_UP, values, writes=False)
+        return None if row is None else str(row[0])
 
     def release(self, key: str, owner: bytes) -> Outcome:
         return self._run(self._dialect.release, {"this_key": key, "this_owner": owner})
@@ -184,7 +184,7 @@ class SqlStore(InspectableStore):
             "this_kind": TOKEN_AGAIN if again else TOKEN,
             "keep": milliseconds(ttl),
         }
-        self._run(self._dialect.put_token, values, repeatable=False)
+        self._run(StoreConnection.send, self._dialect.put_token, values, repeatable=False)
         self._count_write()
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
@@ -212,7 +212,7 @@ class SqlStore(InspectableStore):
             place["after"] = keys[-1]
 
     def remove(self, key: str) -> None:
-        self._run(lambda to: to.sqlalchemy.execute(statements.REMOVE, {"this_key": key}))
+        self._run(StoreConnection.send, statements.REMOVE, {"this_key": key})
 
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
         return self._run(self._dialect.discard, seen, repeatable=False) if seen else []

@@ -96,7 +96,7 @@ def _rounded(outcome):
 
 
 def test_statements_and_outcomes_are_those_of_sqlalchemy(store, monkeypatch):
-    given, send = [], StoreConnection._send
+    given, send = [], StoreConnection.send
 
     def noted(connection, statement, values, **options):
         found = send(connection, statement, values, **options)
@@ -104,7 +104,7 @@ def test_statements_and_outcomes_are_those_of_sqlalchemy(store, monkeypatch):
         given.append((statement, values, (compiled.text, compiled.parameters(values))))
         return found
 
-    monkeypatch.setattr(StoreConnection, "_send", noted)
+    monkeypatch.setattr(StoreConnection, "send", noted)
     direct = every_operation(store, "direct")
     ours = [_shape(each) for *_, each in given]
     for hook in ("before_cursor_execute", "after_cursor_execute"):

@@ -53,6 +53,15 @@ def test_one_batch_renews_the_claims_whose_key_and_owner_both_match(store):
     }
 
 
+def test_a_look_up_finds_the_claims_and_records_of_an_owner(store):
+    mine = owner()
+    store.claim("claim", mine, NO_FINGERPRINT, 50, 0)
+    store.complete("record", mine, NO_FINGERPRINT, b"", 60)
+    store.put_token("token", mine, 60)
+    found = [store.look_up(key, mine) for key in ("claim", "record", "token", "absent")]
+    assert found == ["claim", "record", None, None]
+
+
 def test_a_connection_that_comes_back_after_the_end_is_closed(postgres):
     store = SqlStore(create_engine(postgres.new_database()))
     begun, go_on, used = threading.Event(), threading.Event(), []
