@@ -81,9 +81,10 @@ class GuardedApp(StillApp):
     """An application with views behind guards, which count their runs."""
 
     def __init__(self, *, uri=None, store=MemoryStore, settings=None):
-        stored, clock = ({"IDEMPOTENCE_STORAGE_URI": uri} if uri else {}), FakeClock()
-        store = None if uri else store(clock=clock)
-        super().__init__(store=store, clock=clock, **stored, **(settings or {}))
+        settings, clock = dict(settings or {}), FakeClock()
+        if uri:
+            settings["IDEMPOTENCE_STORAGE_URI"] = uri
+        super().__init__(store=None if uri else store(clock=clock), clock=clock, **settings)
 
     def add_view(self, rule, view, *guards):
         """Register a view behind guards; the first of them is the innermost."""
