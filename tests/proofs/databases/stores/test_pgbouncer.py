@@ -13,7 +13,6 @@ from sqlalchemy import NullPool, create_engine, text
 
 from flask_idempotence import SqlStore
 from flask_idempotence.stores.base import NO_FINGERPRINT, Outcome
-from flask_idempotence.stores.sql import table
 from flask_idempotence.testing import StoreContract
 
 pytestmark = pytest.mark.database
@@ -45,8 +44,7 @@ def url(pgbouncer, direct):
 @pytest.fixture
 def store(url):
     with sql_store(url, create=False, deadline=1) as store:
-        with store.engine.begin() as connection:
-            connection.execute(table.delete())
+        store.clear("")
         yield store
 
 
