@@ -130,6 +130,11 @@ class Answer:
         return self.headers["Idempotence-Refusal"]
 
     @property
+    def run(self) -> int | None:
+        """Of which run of `served_app` it tells."""
+        return self.json["run"] if self.status == 201 else None
+
+    @property
     def replayed(self) -> bool:
         return self.headers["Idempotent-Replayed"] == "true"
 
