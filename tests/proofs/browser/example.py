@@ -1,9 +1,5 @@
 """The example, running for a browser."""
 
-import os
-
-from helpers.servers.example import FlaskRun
-
 PAGES = {
     "shop.catalogue": "/",
     "shop.product": "/products/mug",
@@ -18,12 +14,6 @@ PAGES = {
 
 PHONE = {"width": 360, "height": 780}
 DESKTOP = {"width": 1280, "height": 800}
-
-
-def start(folder, **settings):
-    environment = {**os.environ, "EXAMPLE_DATABASE": str(folder / "shop.sqlite3")}
-    environment |= {f"FLASK_IDEMPOTENCE_{name}": str(value) for name, value in settings.items()}
-    return FlaskRun(env=environment)
 
 
 def wider_than_the_window(page):

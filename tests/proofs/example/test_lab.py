@@ -1,11 +1,10 @@
 """The example's lab: what it counts is exact, in every mode and on every server."""
 
-import os
 import shutil
 import subprocess
 
 import pytest
-from helpers.servers.example import HTML, FlaskRun, ask, gunicorn, run_lab
+from helpers.servers.example import HTML, ask, run_lab
 from helpers.servers.processes import until
 
 from example_app import create_app
@@ -20,24 +19,6 @@ COUNTS = {
     "key": {"ran": 1, "claimed": 1, "replayed": REQUESTS - 1},
     "wait": {"ran": 1, "claimed": 1, "rejected": 0, "replayed": REQUESTS - 1},
 }
-
-
-@pytest.fixture(scope="module")
-def flask_run(tmp_path_factory):
-    database = tmp_path_factory.mktemp("lab") / "shop.sqlite3"
-    with FlaskRun(env={**os.environ, "EXAMPLE_DATABASE": str(database)}) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def two_workers(redis_server, tmp_path_factory):
-    with gunicorn(redis_server.url, tmp_path_factory.mktemp("lab")) as server:
-        yield server
-
-
-@pytest.fixture(params=["flask_run", pytest.param("two_workers", marks=pytest.mark.gunicorn)])
-def server(request):
-    return request.getfixturevalue(request.param)
 
 
 def only(counts, names):
