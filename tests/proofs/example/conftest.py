@@ -4,6 +4,8 @@ import pytest
 from helpers.callers.recipe_requests import RecipeSite
 from helpers.servers.example import FlaskRun, gunicorn
 
+from example_app import create_app
+
 
 @pytest.fixture
 def make(url, tmp_path):
@@ -22,6 +24,13 @@ def make(url, tmp_path):
 def site(make):
     """The application with the guards in memory."""
     return make()
+
+
+@pytest.fixture
+def client(tmp_path):
+    app = create_app(TESTING=True, EXAMPLE_DATABASE=tmp_path / "folder" / "shop.sqlite3")
+    yield app.test_client()
+    app.extensions["example_database"].close()
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,6 @@ pytestmark = pytest.mark.servers
 ORDER = {"name": "Ada", "quantity": 2}
 
 
-@pytest.fixture
-def client(tmp_path):
-    app = create_app(TESTING=True, EXAMPLE_DATABASE=tmp_path / "folder" / "shop.sqlite3")
-    yield app.test_client()
-    app.extensions["example_database"].close()
-
-
 def hidden_field(page):
     return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]+)"', page))
 

@@ -1,6 +1,5 @@
 """Common advice against duplicates that docs/sql-techniques.md calls wrong or incomplete."""
 
-import subprocess
 import sys
 import threading
 import uuid
@@ -9,7 +8,7 @@ import zlib
 import pytest
 from helpers.callers.recipe_requests import RecipeSite, statuses, wait_for_each_other
 from helpers.row_locks import new_tables, run_in, transaction
-from helpers.servers.processes import all_at_once, until
+from helpers.servers.processes import all_at_once, environment, run_to_end, until
 from sqlalchemy import make_url, text
 
 from example_app.recipes import optimistic_lock
@@ -20,8 +19,8 @@ ROWS = 20_000
 CONSUMER = """
 import os, signal, sys
 import redis
-from flask import Flask
-from flask_idempotence import Idempotence, Running
+from flask_idempotence import Running
+from helpers.applications.plain import app, idempotence
 
 url, scheme, dies = sys.argv[1:]
 client = redis.Redis.from_url(url)
@@ -36,9 +35,6 @@ if scheme == "setnx":
         effect()
     sys.exit("acknowledged")
 
-app = Flask(__name__)
-app.config.update(SECRET_KEY="x" * 32, IDEMPOTENCE_STORAGE_URI=url, IDEMPOTENCE_LEASE=1)
-idempotence = Idempotence(app)
 with app.app_context():
     try:
         with idempotence.once("messages", "m1") as message:
@@ -55,7 +51,7 @@ sys.exit("acknowledged")
 
 def deliver(url, scheme, fate="lives"):
     command = [sys.executable, "-c", CONSUMER, url, scheme, fate]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = run_to_end(command, env=environment(url, lease=1))
     return done.stderr.strip() if done.returncode > 0 else done.returncode
 
 

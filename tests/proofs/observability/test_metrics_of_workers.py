@@ -61,9 +61,8 @@ def test_the_figures_of_two_workers_add_up_exactly(tmp_path, redis_url, extra):
     (tmp_path / "metered.py").write_text(SERVED)
     (tmp_path / "figures").mkdir()
     environment = {URI: redis_url, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "figures")}
-    with Metered(
-        "metered:app", workers=2, threads=8, env=environment, cwd=tmp_path, extra=extra
-    ) as server:
+    place = {"env": environment, "cwd": tmp_path}
+    with Metered("metered:app", threads=8, extra=extra, **place) as server:
         all_at_once([lambda n=n: server.ask(f"/orders?n={n % 20}", "POST") for n in range(60)])
         paid = pay_until_two_have_served(server)
         for n in range(paid):

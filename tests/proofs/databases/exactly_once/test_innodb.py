@@ -148,10 +148,11 @@ def swallow(site, server, url):
 
 def test_a_connection_that_wait_timeout_closed_is_503_at_worst(fresh_mariadb):
     site = PaymentApp(fresh_mariadb.new_database())
+    database = site.engine.url.database
     fresh_mariadb.execute("SET GLOBAL wait_timeout = 1")
     site.engine.dispose()
     assert site.post(key="first", amount=1).status_code == 201
-    assert until(lambda: not fresh_mariadb.sleeping(), 10)
+    assert until(lambda: not fresh_mariadb.connections(database), 10)
     assert is_unavailable(site.post(amount=2))
     assert until(lambda: site.post(amount=2).status_code == 201, 10)
     assert site.amounts() == [1, 2]
