@@ -120,3 +120,19 @@ def fill(store, number=3):
             all_at_once.enter_context(pool.connection(time.monotonic() + 5))
         pool._waiting += number
     pool._waiting -= number
+
+
+@contextlib.contextmanager
+def packets(behind):
+    """Count the packets that a server reads in this block; yields a function that returns them.
+
+    Commands that are sent at once arrive in one packet, if they are short.
+    """
+    before = _reads(behind)
+    after = []
+    yield lambda: after[0] - before - 1  # the command that looks is one, too
+    after.append(_reads(behind))
+
+
+def _reads(behind):
+    return behind.info("stats")["total_reads_processed"]

@@ -6,8 +6,14 @@ import time
 import pytest
 from helpers.servers.example import FlaskRun, ask
 from helpers.servers.processes import environment
-from proofs.browser.browsers import in_each_browser, place_of
-from proofs.browser.example import DESKTOP, PAGES, PHONE, wider_than_the_window
+from proofs.browser.browsers import (
+    DESKTOP,
+    PAGES,
+    PHONE,
+    in_each_browser,
+    place_of,
+    wider_than_the_window,
+)
 
 pytestmark = pytest.mark.browser
 

@@ -10,8 +10,7 @@ from flask import Flask
 from helpers.callers.http_callers import serving
 from helpers.repository import ROOT, text_of
 from helpers.servers.processes import needed
-from proofs.browser.browsers import violations
-from proofs.browser.example import DESKTOP, PHONE
+from proofs.browser.browsers import DESKTOP, PHONE, violations
 
 pytestmark = pytest.mark.browser
 
