@@ -33,9 +33,6 @@ class Service:
     def __exit__(self, *details):
         self.server.__exit__(*details)
 
-    def has_all_workers(self):
-        return len(self.server.workers()) == 2
-
 
 class NoAnswer:
     """What a client gets from a worker that dies."""

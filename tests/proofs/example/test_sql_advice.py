@@ -142,29 +142,22 @@ def test_a_number_of_the_database_makes_each_copy_a_row_of_its_own(server):
         assert connection.scalar(text("SELECT count(*) FROM recipe_orders")) == 2
 
 
-def size_of(mariadb, url, ids):
-    database = url.rpartition("/")[2]
-    with mariadb.connect(database, autocommit=False) as connection, connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE OR REPLACE TABLE sized (id CHAR(32) CHARACTER SET ascii PRIMARY KEY, "
-            "payload CHAR(200) CHARACTER SET ascii DEFAULT '')"
-        )
-        cursor.executemany("INSERT INTO sized (id) VALUES (%s)", [(id_,) for id_ in ids])
+def size_of(url, ids):
+    table = "sized (id CHAR(32) PRIMARY KEY, payload CHAR(200) DEFAULT '') CHARACTER SET ascii"
+    with transaction(url, f"CREATE OR REPLACE TABLE {table}") as connection:
+        insert = text("INSERT INTO sized (id) VALUES (:id)")
+        connection.execute(insert, [{"id": each} for each in ids])
         connection.commit()
-        cursor.execute("ANALYZE TABLE sized")
-        cursor.fetchall()
-        cursor.execute(
-            "SELECT data_length FROM information_schema.tables "
-            "WHERE table_schema = %s AND table_name = 'sized'",
-            [database],
-        )
-        return cursor.fetchone()[0]
+        connection.execute(text("ANALYZE TABLE sized")).all()
+        where = "WHERE table_schema = DATABASE() AND table_name = 'sized'"
+        size = f"SELECT data_length FROM information_schema.tables {where}"
+        return connection.scalar(text(size))
 
 
 def test_random_primary_keys_take_more_pages_of_innodb_than_ordered_ones(mariadb):
     url = mariadb.new_database()
-    ordered = size_of(mariadb, url, [f"{number:032x}" for number in range(ROWS)])
-    random = size_of(mariadb, url, [uuid.uuid4().hex for _ in range(ROWS)])
+    ordered = size_of(url, [f"{number:032x}" for number in range(ROWS)])
+    random = size_of(url, [uuid.uuid4().hex for _ in range(ROWS)])
     assert random > ordered * 1.2
 
 

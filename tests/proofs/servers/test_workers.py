@@ -26,7 +26,7 @@ def mortal(redis_server):
 
 @pytest.fixture
 def brisk(mortal):
-    assert until(mortal.has_all_workers, 20)
+    assert until(lambda: len(mortal.server.workers()) == 2, 20)
     return mortal
 
 

@@ -22,19 +22,6 @@ pytestmark = [
 DRIVERS = ["pymysql", "mysqldb", "psycopg", "psycopg2", "pg8000"]
 
 
-def kill_all(server, database):
-    """End every connection to a database, and wait until they have ended."""
-
-    def killed():
-        found = server.connections(database)
-        for number in found:
-            with contextlib.suppress(Exception):  # it may have ended meanwhile
-                server.execute(server.KILLS[0].format(number))
-        return found
-
-    assert until(lambda: not killed(), 10)
-
-
 class Books(PaymentApp):
     """Payments by one driver, and a view of its own in plain key mode."""
 
@@ -56,7 +43,16 @@ class Books(PaymentApp):
             self.app.add_url_rule(f"/{name}", name, guard(run_plain), methods=["POST"])
 
     def kill(self):
-        kill_all(self.server, self.engine.url.database)
+        """End every connection to the database, and wait until they have ended."""
+
+        def killed():
+            found = self.server.connections(self.engine.url.database)
+            for number in found:
+                with contextlib.suppress(Exception):  # it may have ended meanwhile
+                    self.server.execute(self.server.KILLS[0].format(number))
+            return found
+
+        assert until(lambda: not killed(), 10)
 
     def close(self):
         super().close()
