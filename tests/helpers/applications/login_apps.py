@@ -20,7 +20,7 @@ class CountingApp(GuardedApp):
     """
 
     def __init__(self, guard="key", *, checks=(), rule="/", **settings):
-        super().__init__(uri=settings.get("IDEMPOTENCE_STORAGE_URI"), settings=settings)
+        super().__init__(settings=settings)
         self.guard, self.checks = guard, checks
         self.add(rule)
 
