@@ -9,8 +9,7 @@ import sys
 import pytest
 from blinker import NamedSignal
 from helpers.apps import make_app
-from helpers.http_transcripts import CONTINUES, blocks
-from helpers.pages import namespace
+from helpers.http_transcripts import CONTINUES, blocks, namespace
 from helpers.repository import (
     CHINESE,
     PAGES,

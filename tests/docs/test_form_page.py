@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from helpers.pages import FORM_PAGE, run_blocks
+from helpers.http_transcripts import FORM_PAGE, run_blocks
 from helpers.repository import text_of
 
 from flask_idempotence import StoreError

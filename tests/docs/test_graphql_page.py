@@ -1,7 +1,7 @@
 """The application of docs/how-to/graphql.md, as requests of every shape meet it."""
 
 import pytest
-from helpers.pages import GRAPHQL_PAGE, run_blocks
+from helpers.http_transcripts import GRAPHQL_PAGE, run_blocks
 
 PAY = "mutation { pay(amount: 1) }"
 QUERY = "{ paid }"

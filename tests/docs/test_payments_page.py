@@ -4,7 +4,7 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from helpers.pages import PAYMENTS_PAGE, run_blocks
+from helpers.http_transcripts import PAYMENTS_PAGE, run_blocks
 from helpers.servers.processes import all_at_once, until
 from sqlalchemy import event
 

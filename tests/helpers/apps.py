@@ -80,10 +80,9 @@ class StillApp:
 class GuardedApp(StillApp):
     """An application with views behind guards, which count their runs."""
 
-    def __init__(self, *, uri=None, store=MemoryStore, settings=None):
-        stored, clock = ({"IDEMPOTENCE_STORAGE_URI": uri} if uri else {}), FakeClock()
-        store = None if uri else store(clock=clock)
-        super().__init__(store=store, clock=clock, **stored, **(settings or {}))
+    def __init__(self, *, store=None, settings=None):
+        clock = FakeClock()
+        super().__init__(store=store and store(clock=clock), clock=clock, **(settings or {}))
 
     def add_view(self, rule, view, *guards):
         """Register a view behind guards; the first of them is the innermost."""
@@ -139,7 +138,8 @@ class KeyedApp(GuardedApp):
     """An application with views behind key guards."""
 
     def __init__(self, view=lambda: "done", *, uri=None, settings=None, **options):
-        super().__init__(uri=uri, settings=settings)
+        stored = {"IDEMPOTENCE_STORAGE_URI": uri} if uri else {}
+        super().__init__(settings={**stored, **(settings or {})})
         self.add("/", view, **options)
 
     def add(self, rule, view, *, guards=(), **options):

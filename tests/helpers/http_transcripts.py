@@ -13,9 +13,17 @@ be read.
 import json
 import os
 import re
+import sys
 from dataclasses import dataclass, field
+from types import ModuleType
+
+from helpers.repository import ROOT, text_of
 
 WRITE = os.environ.get("TRANSCRIPTS") == "write"
+
+FORM_PAGE = ROOT / "docs" / "how-to" / "protect-a-form.md"
+GRAPHQL_PAGE = ROOT / "docs" / "how-to" / "graphql.md"
+PAYMENTS_PAGE = ROOT / "docs" / "how-to" / "payments-api.md"
 
 CONTINUES = "<!-- continues -->"
 BLOCK = re.compile(rf"(?m)^({CONTINUES}\n+)?```(python|http)\n(.*?)^```$", re.DOTALL)
@@ -135,3 +143,21 @@ def rewritten(text, answers):
     for block, said in sorted(answers, key=lambda answer: -answer[0].start):
         text = text[: block.start] + said + text[block.start + len(block.text) :]
     return text
+
+
+def namespace():
+    """Return the names of a new module, which libraries find by its name as they find others."""
+    sys.modules["example"] = module = ModuleType("example")
+    return vars(module)
+
+
+def run_blocks(page, count, replaced=()):
+    """Run a page's first blocks of Python, some texts of theirs replaced; return their names."""
+    names = namespace()
+    for block in blocks(text_of(page))[0][:count]:
+        code = block.text
+        for text, other in dict(replaced).items():
+            assert text in text_of(page)
+            code = code.replace(text, other)
+        exec(compile(code, str(page), "exec"), names)
+    return names

@@ -16,6 +16,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmaker
 
 from flask_idempotence import ConfigurationError, Idempotence, SqlStore, current_guard, idempotent
+from helpers.apps import verdict
 
 KEY = {"Idempotency-Key": "one"}
 
@@ -144,6 +145,10 @@ def errors_as_text(site):
     """Have the site answer a ConfigurationError by its text."""
     site.app.register_error_handler(ConfigurationError, lambda error: (str(error), 500))
     return site
+
+
+def is_unavailable(answer):
+    return (answer.status_code, verdict(answer)) == (503, "store-unavailable")
 
 
 def is_clean(session):

@@ -1,7 +1,7 @@
 """For each refusal, an application and what has happened there before a request meets it."""
 
 import contextlib
-from types import MappingProxyType
+from functools import partial
 
 from flask import session
 
@@ -19,15 +19,12 @@ NOBODY = "redis://127.0.0.1:1"  # where nobody listens
 class RefusalCase(StillApp):
     """A small shop, its clock, and a client that has been there before."""
 
-    settings = MappingProxyType({})
-    handlers = MappingProxyType({})
-
-    def __init__(self, happened=lambda case: None, **stored):
-        super().__init__(TESTING=False, SERVER_NAME="shop.example", **stored, **self.settings)
+    def __init__(self, happened=lambda case: None, *, handlers=(), **settings):
+        super().__init__(TESTING=False, SERVER_NAME="shop.example", **settings)
         self.client = self.app.test_client()
         self.names = {}
         self.add_views()
-        for error, handler in self.handlers.items():
+        for error, handler in dict(handlers).items():
             self.app.register_error_handler(error, handler)
         happened(self)
 
@@ -81,35 +78,32 @@ class RefusalCase(StillApp):
         return {answer["header"]: answer["token"]}
 
 
-def happened(do):
-    """Return a function that makes a case in which this has happened."""
-    return lambda: RefusalCase(do)
-
-
 REFUSAL_CASES = {
-    "repeat-submit": happened(lambda case: case.client.post("/orders", json={"item": "mug"})),
+    "repeat-submit": partial(
+        RefusalCase, lambda case: case.client.post("/orders", json={"item": "mug"})
+    ),
     "token-missing": RefusalCase,
     "token-invalid": RefusalCase,
-    "token-expired": happened(lambda case: case.take_token(later=A_DAY)),
-    "token-not-yours": happened(lambda case: case.take_token("ann")),
-    "token-spent": happened(lambda case: case.client.post("/checkout", headers=case.take_token())),
+    "token-expired": partial(RefusalCase, lambda case: case.take_token(later=A_DAY)),
+    "token-not-yours": partial(RefusalCase, lambda case: case.take_token("ann")),
+    "token-spent": partial(
+        RefusalCase, lambda case: case.client.post("/checkout", headers=case.take_token())
+    ),
     "key-missing": RefusalCase,
     "key-invalid": RefusalCase,
-    "key-reused": happened(lambda case: case.pay()),
-    "key-in-progress": happened(lambda case: case.pay("/imports")),
-    "key-repeated": happened(lambda case: case.pay("/vouchers")),
-    "outcome-unknown": happened(lambda case: case.pay("/transfers", later=30)),
-    "response-not-stored": happened(lambda case: case.pay("/exports")),
+    "key-reused": partial(RefusalCase, lambda case: case.pay()),
+    "key-in-progress": partial(RefusalCase, lambda case: case.pay("/imports")),
+    "key-repeated": partial(RefusalCase, lambda case: case.pay("/vouchers")),
+    "outcome-unknown": partial(RefusalCase, lambda case: case.pay("/transfers", later=30)),
+    "response-not-stored": partial(RefusalCase, lambda case: case.pay("/exports")),
     "lease-lost": RefusalCase,
-    "store-unavailable": lambda: RefusalCase(IDEMPOTENCE_STORAGE_URI=NOBODY),
+    "store-unavailable": partial(RefusalCase, IDEMPOTENCE_STORAGE_URI=NOBODY),
 }
 
 
-def refused_as_documented(monkeypatch, slug, *, accept="*/*", handlers=(), **settings):
+def refused_as_documented(slug, *, accept="*/*", **options):
     """Return the answer, as text, to the request that its section shows to be refused."""
-    monkeypatch.setattr(RefusalCase, "settings", settings)
-    monkeypatch.setattr(RefusalCase, "handlers", dict(handlers))
-    case = REFUSAL_CASES[slug]()
+    case = REFUSAL_CASES[slug](**options)
     [asked] = BLOCK.findall(section(REFERENCE / "errors.md", slug))[:1]
     head, _, body = asked[2].partition("\n\n")
     sent = f"{head.rstrip()}\nAccept: {accept}\n\n{body}"

@@ -7,21 +7,19 @@ import re
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal
 from flask_idempotence.stores.redis.link import pack
+from helpers.repository import REFERENCE, text_of
 from helpers.servers.processes import until
-
-KEYSPACE = Path(__file__).parents[2] / "docs" / "reference" / "keyspace.md"
 
 
 def documented_user():
     """Return what the documentation says after ACL SETUSER; the password is `password`."""
-    return re.search(r"(?m)^ACL SETUSER (.*)$", KEYSPACE.read_text())[1].split(" ")
+    return re.search(r"(?m)^ACL SETUSER (.*)$", text_of(REFERENCE / "keyspace.md"))[1].split(" ")
 
 
 def owner():
@@ -60,6 +58,14 @@ def works(store):
     assert store.release("k", mine) is Outcome.OK
 
 
+def is_true_in_a_child(question):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if question() else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def assert_fork_safe(store):
     def connections():
         ids = []
@@ -69,11 +75,8 @@ def assert_fork_safe(store):
 
     ours = connections()
     assert connections() == ours
-    child = os.fork()
-    if child == 0:
-        signal.alarm(5)
-        os._exit(1 if any(map(int.__eq__, connections(), ours)) else 0)  # each server numbers
-    assert os.waitpid(child, 0)[1] == 0
+    # Each server numbers its own.
+    assert is_true_in_a_child(lambda: not any(map(int.__eq__, connections(), ours)))
 
 
 def values_of(store):
@@ -117,3 +120,19 @@ def fill(store, number=3):
             all_at_once.enter_context(pool.connection(time.monotonic() + 5))
         pool._waiting += number
     pool._waiting -= number
+
+
+@contextlib.contextmanager
+def packets(behind):
+    """Count the packets that a server reads in this block; yields a function that returns them.
+
+    Commands that are sent at once arrive in one packet, if they are short.
+    """
+    before = _reads(behind)
+    after = []
+    yield lambda: after[0] - before - 1  # the command that looks is one, too
+    after.append(_reads(behind))
+
+
+def _reads(behind):
+    return behind.info("stats")["total_reads_processed"]

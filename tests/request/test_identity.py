@@ -616,7 +616,7 @@ def test_keys_at_random_are_known_as_such():
 
 def test_host_endpoint_and_user_still_count_beside_such_a_key():
     counter, strong = CountingApp("key"), {"key": STRONG[0]}
-    counter.add("/other", "other")
+    counter.add("/other")
     elsewhere = [{"base_url": "http://b.example"}, {"path": "/other"}]
     users = [bearer("a"), by(X_Api_Key="a"), by(X_Tenant_ID="a")]
     for each in ({}, *elsewhere, *users):

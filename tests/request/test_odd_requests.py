@@ -256,7 +256,7 @@ def with_orders(guard, kind):
 
     counter = CountingApp(guard)
     counter.app.url_map.converters["order"] = OrderConverter
-    counter.add("/orders/<order:order>/<path:rest>", "order")
+    counter.add("/orders/<order:order>/<path:rest>")
     return counter
 
 
@@ -275,7 +275,7 @@ def test_the_text_of_the_path_counts(guard, kind):
 @each_guard
 def test_so_it_does_where_a_preprocessor_puts_an_object_in_the_place_of_a_text(guard):
     counter = CountingApp(guard)
-    counter.add("/orders/<number>", "order")
+    counter.add("/orders/<number>")
 
     @counter.app.url_value_preprocessor
     def load(endpoint, values):

@@ -47,7 +47,7 @@ NAMED = [
 @pytest.mark.parametrize(("headers", "texts"), NAMED)
 def test_what_looks_like_a_credential_or_a_proxy_is_named_once_an_endpoint(told, headers, texts):
     counter = CountingApp("lock")
-    counter.add("/other", "other")
+    counter.add("/other")
     for path in ("/", "/", "/other", "/other"):
         counter.send(path, headers=headers)
     assert endpoints(told()) == ["view", "other"]

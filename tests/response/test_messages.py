@@ -58,24 +58,24 @@ BUT_THE_LOCK = [slug for slug in REFUSALS if slug != "repeat-submit"]
 
 
 @pytest.mark.parametrize("slug", BUT_THE_LOCK)
-def test_every_refusal_and_its_page_have_the_text_of_the_setting(monkeypatch, slug):
+def test_every_refusal_and_its_page_have_the_text_of_the_setting(slug):
     texts = {"IDEMPOTENCE_MESSAGES": {slug: TEXT}}
-    document = json.loads(body_of(monkeypatch, slug, accept="application/json", **texts))
+    document = json.loads(body_of(slug, accept="application/json", **texts))
     assert (document["detail"], document["title"]) == (TEXT, REFUSALS[slug].title)
     escaped = TEXT.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    assert f"<p>{escaped}</p>" in body_of(monkeypatch, slug, accept="text/html", **texts)
+    assert f"<p>{escaped}</p>" in body_of(slug, accept="text/html", **texts)
 
 
 FOR_PROGRAMMERS = re.compile(r"(?i)\btokens?\b|\bkeys?\b|header|\bfetch|\brequest|response")
 
 
 @pytest.mark.parametrize("slug", BUT_THE_LOCK)
-def test_the_page_of_every_refusal_speaks_to_people(monkeypatch, slug):
-    [text] = re.findall(r"<p>(.*)</p>", body_of(monkeypatch, slug, accept="text/html"))
+def test_the_page_of_every_refusal_speaks_to_people(slug):
+    [text] = re.findall(r"<p>(.*)</p>", body_of(slug, accept="text/html"))
     shown = re.search(rf"(?m)^\| `{slug}` \| (.*) \|$", text_of(REFERENCE / "errors.md"))
     assert text == shown[1]
     assert not FOR_PROGRAMMERS.search(text)
-    assert json.loads(body_of(monkeypatch, slug))["detail"] != REFUSALS[slug].page
+    assert json.loads(body_of(slug))["detail"] != REFUSALS[slug].page
 
 
 def test_an_error_handler_gets_the_text_that_its_client_can_read():

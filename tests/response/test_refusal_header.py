@@ -38,9 +38,9 @@ HANDLERS = {
 @pytest.mark.parametrize("accept", ["*/*", "text/html"])
 @pytest.mark.parametrize("slug", REFUSAL_CASES)
 @pytest.mark.parametrize("handlers", HANDLERS)
-def test_every_refusal_says_in_its_header_which_it_is(monkeypatch, slug, handlers, accept):
+def test_every_refusal_says_in_its_header_which_it_is(slug, handlers, accept):
     options = {"accept": accept, "handlers": HANDLERS[handlers], "PROPAGATE_EXCEPTIONS": False}
-    answer = refused_as_documented(monkeypatch, slug, **options)
+    answer = refused_as_documented(slug, **options)
     assert answer.count(f"\n{HEADER}: {slug}\n") == 1
 
 

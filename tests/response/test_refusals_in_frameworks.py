@@ -241,8 +241,8 @@ def own(refusal):
 
 
 @pytest.mark.parametrize("slug", REFUSAL_CASES)
-def test_one_handler_writes_every_refusal(monkeypatch, slug):
-    answer = refused_as_documented(monkeypatch, slug, handlers={Refusal: own})
+def test_one_handler_writes_every_refusal(slug):
+    answer = refused_as_documented(slug, handlers={Refusal: own})
     assert f'"code": "{slug}"' in answer
     assert "problem+json" not in answer
 

@@ -6,7 +6,7 @@ import random
 import pytest
 from cryptography.fernet import Fernet
 from helpers.apps import KeyedApp
-from helpers.servers.packets import packets
+from helpers.store_assertions import packets
 
 OPTIONS = {
     "/once": {"guarantee": "at-most-once"},

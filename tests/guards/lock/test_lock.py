@@ -14,7 +14,7 @@ from flask_idempotence.testing import clear_store, record_signals
 class Shop(GuardedApp):
     """An application with one locked view."""
 
-    def __init__(self, *arguments, settings=None, in_view=None, store=MemoryStore, **options):
+    def __init__(self, *arguments, settings=None, in_view=None, store=None, **options):
         super().__init__(store=store, settings=settings)
         self.in_view = in_view or (lambda shop: None)
         guard = no_repeat_submit(*arguments, **options)

@@ -2,8 +2,8 @@
 
 from flask import request
 
-from flask_idempotence import Idempotence, idempotent, no_repeat_submit
-from helpers.apps import make_app, verdict
+from flask_idempotence import idempotent, no_repeat_submit
+from helpers.apps import GuardedApp
 
 ADDRESS = "192.0.2.1"
 GUARDS = {"key": idempotent, "lock": lambda: no_repeat_submit(interval=60)}
@@ -11,7 +11,7 @@ REPEATED = {"key": "replay of 200", "lock": "repeat-submit"}
 """What the sender of the first request gets for the second."""
 
 
-class CountingApp:
+class CountingApp(GuardedApp):
     """An application with one guarded view that counts its runs.
 
     Args:
@@ -20,34 +20,20 @@ class CountingApp:
     """
 
     def __init__(self, guard="key", *, checks=(), rule="/", **settings):
-        self.idempotence = Idempotence()
-        self.app = make_app(idempotence=self.idempotence, **settings)
-        self.guard, self.checks, self.runs = guard, checks, 0
+        super().__init__(settings=settings)
+        self.guard, self.checks = guard, checks
         self.add(rule)
 
-    def add(self, rule="/", endpoint="view", *, guards=()):
-        def view(**arguments):
-            self.runs += 1
-            return {"run": self.runs}
-
-        guarded = GUARDS[self.guard]()(view)
-        for decorate in (*guards, *self.checks):
-            guarded = decorate(guarded)
-        self.app.add_url_rule(rule, endpoint, guarded, methods=["POST"])
+    def add(self, rule="/", *, guards=()):
+        guards = (GUARDS[self.guard](), *guards, *self.checks)
+        self.add_view(rule, lambda **arguments: {"run": self.runs}, *guards)
 
     def send(self, path="/", *, key="order-1", address=ADDRESS, client=None, **options):
         """Send the same body with the same key from the same address, whoever asks."""
-        headers = {"Idempotency-Key": key, **options.pop("headers", {})}
-        return (client or self.app.test_client(use_cookies=False)).post(
-            path,
-            headers=headers,
-            json={"item": 1},
-            environ_overrides={"REMOTE_ADDR": address, **options.pop("environ", {})},
-            **options,
-        )
-
-    def verdicts(self, *sent):
-        return [verdict(self.send(**each)) for each in sent]
+        environ = {"REMOTE_ADDR": address, **options.pop("environ", {})}
+        client = client or self.app.test_client(use_cookies=False)
+        sent = {"json": {"item": 1}, "environ_overrides": environ, **options}
+        return super().send(key, path, client=client, **sent)
 
     def tells_apart(self, one, other):
         """Whether two senders are two, each of whom is recognised in a second attempt."""

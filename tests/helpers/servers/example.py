@@ -1,5 +1,6 @@
 """The example on real servers, and a client."""
 
+import os
 import sys
 import time
 from urllib.parse import urlencode, urlsplit
@@ -11,18 +12,22 @@ HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
 class FlaskRun(ServerProcess):
-    """The example under `flask run`, with the packages of the tests or by another command."""
+    """The example under `flask run`, with the packages of the tests or by another command.
+
+    Its database is in a directory of its own.
+    """
 
     COMMAND = (sys.executable, "-m", "flask", "--app", "example_app", "run")
 
-    def __init__(self, *, env, command=COMMAND):
+    def __init__(self, *, env=os.environ, command=COMMAND):
         self._environment, self._command = env, command
 
     def start(self):
         self.port = free_port()
         self.url = f"http://{HOST}:{self.port}"
         command = [*self._command, "--port", str(self.port)]
-        self._launch(command, self._answers, 60, cwd=ROOT, env=self._environment)
+        env = {**self._environment, "EXAMPLE_DATABASE": f"{self.directory}/shop.sqlite3"}
+        self._launch(command, self._answers, 60, cwd=ROOT, env=env)
 
 
 def gunicorn(redis_url, folder, **options):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pymysql
 
 from helpers.servers.postgres import as_nobody, open_to_nobody
-from helpers.servers.processes import HOST, ConnectedServer, free_port, needed, run_to_end
+from helpers.servers.processes import HOST, DatabaseServer, free_port, needed, run_to_end
 
 BINARY_VARIABLE = "IDEMPOTENCE_TEST_MARIADB"
 SCHEME_VARIABLE = "IDEMPOTENCE_TEST_MYSQL_SCHEME"
@@ -34,7 +34,7 @@ _OF_MYSQL = {
 }
 
 
-class MariaDbServer(ConnectedServer):
+class MariaDbServer(DatabaseServer):
     """A MariaDB server on a unix socket and a port of loopback, with no database of its own.
 
     By default nothing is flushed to the disk: a crash of the server loses nothing, one of the
@@ -127,17 +127,6 @@ class MariaDbServer(ConnectedServer):
             table = "information_schema.innodb_metrics"
             return self.execute(f"SELECT count FROM {table} WHERE name = 'lock_deadlocks'")[0][0]
         return int(self.execute("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")[0][1])
-
-    def sleeping(self) -> list[int]:
-        """Return the numbers of the connections that wait for a statement, but for this one."""
-        return [row[0] for row in self.execute("SHOW PROCESSLIST") if row[4] == "Sleep"]
-
-    def new_database(self, options: str = "") -> str:
-        """Make an empty database, with options such as `COLLATE utf8mb4_bin`; return its URL."""
-        self._count += 1
-        name = f"test{self._count}"
-        self.execute(f"CREATE DATABASE {name} {options}")
-        return self.url(name)
 
     def url(self, database: str) -> str:
         scheme = os.environ.get(SCHEME_VARIABLE, "mysql+pymysql")

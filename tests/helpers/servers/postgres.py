@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 
-from helpers.servers.processes import HOST, ConnectedServer, free_port, run_to_end
+from helpers.servers.processes import HOST, DatabaseServer, free_port, run_to_end
 
 BINARIES_VARIABLE = "IDEMPOTENCE_TEST_POSTGRES"
 
@@ -52,7 +52,7 @@ def open_to_nobody(directory: Path, *others: Path) -> None:
             os.chown(path, nobody.pw_uid, nobody.pw_gid)
 
 
-class PostgresServer(ConnectedServer):
+class PostgresServer(DatabaseServer):
     """A PostgreSQL server on a port of loopback and a unix socket, with an empty cluster.
 
     By default nothing is flushed to the disk: a crash of the server loses nothing, one of the
@@ -144,30 +144,22 @@ class PostgresServer(ConnectedServer):
             **options,
         )
 
-    def execute(self, statement: str) -> list[tuple]:
+    def execute(self, *statements: str) -> list[tuple]:
         with self.connect() as connection:
-            return connection.execute(statement).fetchall()
+            for statement in statements:
+                done = connection.execute(statement)
+            return done.fetchall() if done.description else []
 
     def connections(self, database: str) -> list[int]:
         rows = self.execute(f"SELECT pid FROM pg_stat_activity WHERE datname = '{database}'")
         return [pid for (pid,) in rows]
 
-    def new_database(self) -> str:
-        self._count += 1
-        name = f"test{self._count}"
-        with self.connect() as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        return self.url(name)
-
     def url(self, database: str = "postgres") -> str:
         return f"postgresql+psycopg://postgres@{HOST}:{self.port}/{database}"
 
     def pause(self) -> None:
-        with self.connect() as connection:
-            rows = connection.execute(
-                "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-            )
-            self._frozen = [self._process.pid, *(pid for (pid,) in rows)]
+        rows = self.execute("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        self._frozen = [self._process.pid, *(pid for (pid,) in rows)]
         for pid in self._frozen:
             os.kill(pid, signal.SIGSTOP)
 

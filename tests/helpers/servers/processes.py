@@ -130,6 +130,11 @@ class Answer:
         return self.headers["Idempotence-Refusal"]
 
     @property
+    def run(self) -> int | None:
+        """Of which run of `served_app` it tells."""
+        return self.json["run"] if self.status == 201 else None
+
+    @property
     def replayed(self) -> bool:
         return self.headers["Idempotent-Replayed"] == "true"
 
@@ -273,6 +278,16 @@ class ConnectedServer(ServerProcess):
             self.connect().close()
             return True
         return False
+
+
+class DatabaseServer(ConnectedServer):
+    """A server of databases, which `execute` makes."""
+
+    def new_database(self, options: str = "") -> str:
+        """Make an empty database, with options such as `COLLATE utf8mb4_bin`; return its URL."""
+        self._count += 1
+        self.execute(f"CREATE DATABASE test{self._count} {options}")
+        return self.url(f"test{self._count}")
 
 
 class RedisServer(ServerProcess):

@@ -33,22 +33,11 @@ class Service:
     def __exit__(self, *details):
         self.server.__exit__(*details)
 
-    def has_all_workers(self):
-        return len(self.server.workers()) == 2
 
+class NoAnswer:
+    """What a client gets from a worker that dies."""
 
-class Outcome:
-    """What a client gets from a worker, which may die: which refusal, or of which run it tells."""
-
-    def __init__(self, answer=None):
-        self.status = answer and answer.status
-        self.headers = answer.headers if answer else {}
-        self.body = answer.text if answer else ""
-        self.slug = self.headers.get("Idempotence-Refusal")
-        self.run = json.loads(self.body)["run"] if self.status == 201 else None
-
-    def __repr__(self):
-        return f"<{self.status} {self.body!r}>"
+    status = slug = run = None
 
 
 class Operation:
@@ -67,8 +56,8 @@ class Operation:
         headers = {"Content-Type": "application/json", "Idempotency-Key": self.name}
         path = f"{self.path}?{urlencode({'as': self.name})}"
         with contextlib.suppress(http.client.HTTPException, OSError):  # the worker died
-            return Outcome(self.service.server.ask(path, "POST", headers, json.dumps(body)))
-        return Outcome()
+            return self.service.server.ask(path, "POST", headers, json.dumps(body))
+        return NoAnswer()
 
     def begin(self):
         """Post in a thread, wait until the view runs, and return what will hold the answer."""

@@ -1,10 +1,9 @@
 """A real browser, and the shop or the example that it visits."""
 
 import pytest
-from helpers.servers.example import ask
+from helpers.servers.example import FlaskRun, ask
 from helpers.servers.processes import needed
 from proofs.browser.browsers import start_browser, sync_api
-from proofs.browser.example import start
 from proofs.browser.shop import running_shop
 
 
@@ -73,8 +72,8 @@ def shop():
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with start(tmp_path_factory.mktemp("shop")) as server:
+def running():
+    with FlaskRun() as server:
         yield server
 
 

@@ -3,8 +3,7 @@
 import itertools
 
 import pytest
-from proofs.browser.browsers import violations
-from proofs.browser.example import DESKTOP, PAGES, PHONE, order, run_lab
+from proofs.browser.browsers import DESKTOP, PAGES, PHONE, order, run_lab, violations
 
 from example_app import create_app
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 from flask import flash, request, session
 from helpers.callers.http_callers import serving
-from helpers.pages import FORM_PAGE, run_blocks
+from helpers.http_transcripts import FORM_PAGE, run_blocks
 from helpers.servers.processes import until
 from proofs.browser.browsers import place_of, shows, write
 from sqlalchemy import event

@@ -142,8 +142,12 @@ def test_after_the_back_button_a_submit_is_a_new_order(
     page.wait_for_function("globalThis.kept !== undefined")  # set by `pageshow`
     assert page.evaluate("kept") is (keeps_pages and may_keep(browser_name, path))
     assert len(shop.orders) == 1
+    order_one_more(page, shop, clicks=2)
+
+
+def order_one_more(page, shop, clicks=1):
     write(page, "[name=note]", "one more")
-    press(page, "[value=gift]", clicks=2)
+    press(page, "[value=gift]", clicks)
     page.wait_for_selector("h1:text('Order 2')")
     assert shop.orders == [("no sugar", "tea"), ("one more", "gift")]
     assert shop.posts == ["/orders"] * 2
@@ -263,11 +267,7 @@ def test_a_form_that_is_reloaded_after_a_stop_is_a_new_order(visit, shop, path):
     page.evaluate("setTimeout(() => location.reload())")
     assert shows(page, "html:not([data-stopped]) form")
     # Firefox has put the spent token into the field of the cached page.
-    write(page, "[name=note]", "one more")
-    press(page, "[value=gift]")
-    page.wait_for_selector("h1:text('Order 2')")
-    assert shop.orders == [("no sugar", "tea"), ("one more", "gift")]
-    assert shop.posts == ["/orders"] * 2
+    order_one_more(page, shop)
 
 
 def test_a_form_that_opens_another_window_is_ready_for_a_new_order(visit, shop):

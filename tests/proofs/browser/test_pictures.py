@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from helpers.repository import ROOT
 from helpers.servers.example import ask
-from proofs.browser.example import run_lab
+from proofs.browser.browsers import run_lab
 
 pytestmark = pytest.mark.browser
 

@@ -4,9 +4,16 @@ import re
 import time
 
 import pytest
-from helpers.servers.example import ask
-from proofs.browser.browsers import in_each_browser, place_of
-from proofs.browser.example import DESKTOP, PAGES, PHONE, start, wider_than_the_window
+from helpers.servers.example import FlaskRun, ask
+from helpers.servers.processes import environment
+from proofs.browser.browsers import (
+    DESKTOP,
+    PAGES,
+    PHONE,
+    in_each_browser,
+    place_of,
+    wider_than_the_window,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -88,8 +95,8 @@ def test_after_the_back_button_only_a_submit_is_a_new_order(visit, url, expect, 
     assert orders(url) == [("Ada, again", 1), ("Ada", 1)]
 
 
-def test_a_token_that_expired_is_renewed_and_nothing_typed_is_lost(visit, tmp_path, expect):
-    with start(tmp_path, TOKEN_TTL=1) as server:
+def test_a_token_that_expired_is_renewed_and_nothing_typed_is_lost(visit, expect):
+    with FlaskRun(env=environment(token_ttl=1)) as server:
         page = open_checkout(visit(), server.url, name="Slow typist")
         without = open_checkout(visit(java_script_enabled=False), server.url, name="Slower")
         time.sleep(1.2)

@@ -8,10 +8,9 @@ import sys
 import pytest
 from flask import Flask
 from helpers.callers.http_callers import serving
-from helpers.repository import ROOT
+from helpers.repository import ROOT, text_of
 from helpers.servers.processes import needed
-from proofs.browser.browsers import violations
-from proofs.browser.example import DESKTOP, PHONE
+from proofs.browser.browsers import DESKTOP, PHONE, violations
 
 pytestmark = pytest.mark.browser
 
@@ -42,10 +41,6 @@ def url(site):
     """Serve the site, because a search reads the pages that it has found."""
     with serving(Flask("site", static_folder=site, static_url_path="")) as url:
         yield url
-
-
-def html_of(path):
-    return path.read_text(encoding="utf-8")
 
 
 def pages_of(site):
@@ -131,12 +126,10 @@ def test_the_tabs_of_a_page_are_reached_by_the_keyboard(visit, site):
 def test_a_page_has_its_language_its_tabs_and_a_link_to_its_source(site):
     for path in PAGES:
         name = path.relative_to(DOCS)
-        page = html_of((site / name).with_suffix(".html"))
+        page = text_of((site / name).with_suffix(".html"))
         language = "zh-CN" if path.parent.name == "zh" else "en"
         assert f'<html class="no-js" lang="{language}"' in page, path
-        assert page.count('class="tab-set ') == path.read_text(encoding="utf-8").count(
-            "<!-- tabs -->"
-        ), path
+        assert page.count('class="tab-set ') == text_of(path).count("<!-- tabs -->"), path
         [link] = re.findall(r'(?s)<div class="view-this-page">\s*<a [^>]*href="([^"]+)"', page)
         assert link.removesuffix("?plain=true") == f"{SOURCE}/{name.as_posix()}"
 
@@ -166,7 +159,7 @@ def test_every_page_switches_to_the_other_language(site):
     switch = re.compile(r'<a class="other-language" href="([^"]+)" hreflang="([^"]+)"')
     there = {}
     for path in pages_of(site):
-        [(target, language)] = switch.findall(html_of(path))
+        [(target, language)] = switch.findall(text_of(path))
         there[path] = (path.parent / target).resolve()
         assert there[path].is_file(), path
         assert (language == "en") == (site / "zh" in path.parents) == ("zh/" not in target), path
@@ -182,17 +175,17 @@ def test_links_between_the_languages_lead_to_a_page_and_its_heading(site):
     link, found = re.compile(r'<a class="reference other-site" href="([^"]+)">'), 0
     for path in pages_of(site):
         is_chinese = site / "zh" in path.parents
-        for target in link.findall(html_of(path)):
+        for target in link.findall(text_of(path)):
             page, _, heading = target.partition("#")
             there = (path.parent / page).resolve()
             assert (site / "zh" in there.parents) != is_chinese, (path, target)
-            assert not heading or f'id="{heading}"' in html_of(there), (path, target)
+            assert not heading or f'id="{heading}"' in text_of(there), (path, target)
             found += 1
     assert found > 100
 
 
 def test_the_chinese_site_is_chinese(site):
-    page = html_of(site / "zh" / "troubleshooting.html")
+    page = text_of(site / "zh" / "troubleshooting.html")
     [sidebar] = re.findall(r'(?s)<div class="sidebar-tree">(.*?)</div>', page)
     assert re.findall(r'class="caption-text">(.*?)<', sidebar) == ["入门", "指南", "运维", "参考"]
     titles = re.findall(r"toctree-l1[^>]*><a [^>]*>(.*?)<", sidebar)

@@ -246,7 +246,7 @@ class HeldLeases:
         self._engine.policy.instruments += (self.renewals,)
         self._lease, self.holds, self._marks = lease, [], {}
         self.missing = self.threads = 0
-        self.shortest, self.slowest, self.looks = lease, 0.0, 0
+        self.shortest = lease
 
     def hold(self, count):
         """Make claims one after the other over a third of a lease, as by requests."""
@@ -254,30 +254,14 @@ class HeldLeases:
         for number in range(count):
             due = began + self._lease / 3 * number / count
             time.sleep(max(0.0, due - time.monotonic()))
-            self.holds.append(self._claim(f"held:{number}"))
+            key = f"held:{number}"
+            claim = leased_claim(self._app, self._lease, self._engine.now(), key)
+            self._engine.store.claim(key, claim.owner, NO_FINGERPRINT, self._lease, 0)
+            self._engine.keeper.watch(claim)
+            self.holds.append(claim)
 
-    def _claim(self, key):
-        claim = leased_claim(self._app, self._lease, self._engine.now(), key)
-        self._engine.store.claim(key, claim.owner, NO_FINGERPRINT, self._lease, 0)
-        self._engine.keeper.watch(claim)
-        return claim
-
-    def look(self, seconds):
-        """Look at all leases again and again; return the keeper's share of a core meanwhile."""
-        clock = time.pthread_getcpuclockid(self._engine.keeper._thread.ident)
-        before, began = time.clock_gettime(clock), time.monotonic()
-        while time.monotonic() < began + seconds:
-            self._look_once()
-            time.sleep(1)
-        return (time.clock_gettime(clock) - before) / (time.monotonic() - began)
-
-    def _look_once(self):
-        """Claim something else, and count the leases that the store does not have."""
-        began = time.monotonic()
-        other = self._claim(f"other:{self.looks}")
-        self.slowest = max(self.slowest, time.monotonic() - began)
-        self._engine.keeper.unwatch(other)
-        self.looks += 1
+    def look(self):
+        """Count the leases that the store does not have."""
         self.threads = max(self.threads, threading.active_count())
         for first in range(0, len(self.holds), LOOKED_AT):
             holds = self.holds[first : first + LOOKED_AT]
@@ -297,22 +281,19 @@ class HeldLeases:
 
 def hold_leases(kind, count, directory, lease, seconds):
     """Hold so many leases, and look at each of them in the store again and again."""
-    process = psutil.Process()
     with open_server(kind, directory) as server:
         held = HeldLeases(server.url, lease)
-        threads, memory = threading.active_count(), process.memory_full_info().uss
+        threads = threading.active_count()
         held.hold(count)
-        grown = process.memory_full_info().uss - memory
-        share = held.look(seconds)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            held.look()
+            time.sleep(1)
         held.end()
     return {
         "lost": sum(hold.lost for hold in held.holds),
         "missing in the store": held.missing,
-        "looks": held.looks,
         "left of a lease, at least": held.shortest,
         "latest renewal": held.renewals.latest,
         "threads that were started": held.threads - threads,
-        "keeper's share of a core": share,
-        "slowest claim of another key": held.slowest,
-        "bytes of a lease": grown / count,
     }

@@ -77,7 +77,9 @@ def play(plan, directory):
             load.end()
         if psutil.Process(server.pid).children() != workers:
             load.problems["a worker was replaced"] += 1
-        load.problems.update(line for line in server.log.splitlines() if is_trouble(line))
+        # Warnings and errors of the server, of which there must be none.
+        lines = filter(str.strip, server.log.splitlines())
+        load.problems.update(line for line in lines if not line.startswith("worker ready:"))
     samples.series["guarded ÷ unguarded, median"] = load.ratios
     samples.problems, samples.late = load.problems, load.late / max(1, load.requests)
     return samples
@@ -110,8 +112,3 @@ def of_processes(master, workers):
     for name, pid in named.items():
         values |= {f"{name}, {what}": value for what, value in figures_of(pid).items()}
     return values
-
-
-def is_trouble(line):
-    """Whether a line of the server's log is a warning or an error, of which there must be none."""
-    return line.strip() != "" and not line.startswith("worker ready:")

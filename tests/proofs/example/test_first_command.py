@@ -25,10 +25,10 @@ def environment(tmp_path_factory):
 @pytest.fixture(scope="module")
 def url(environment):
     [command] = re.findall(r"(?m)^pip install uv && (uv run .*example_app run)$", text_of(README))
-    ours = {"UV_PROJECT_ENVIRONMENT": str(environment)}
-    ours["EXAMPLE_DATABASE"] = str(environment.with_name("shop.sqlite3"))
     others = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
-    with FlaskRun(env=others | ours, command=command.split()) as server:
+    with FlaskRun(
+        env=others | {"UV_PROJECT_ENVIRONMENT": str(environment)}, command=command.split()
+    ) as server:
         yield server.url
 
 

@@ -1,14 +1,9 @@
 """The example's lab: what it counts is exact, in every mode and on every server."""
 
-import os
-import shutil
-import subprocess
-
+import psutil
 import pytest
-from helpers.servers.example import HTML, FlaskRun, ask, gunicorn, run_lab
+from helpers.servers.example import HTML, ask, run_lab
 from helpers.servers.processes import until
-
-from example_app import create_app
 
 pytestmark = pytest.mark.servers
 
@@ -20,24 +15,6 @@ COUNTS = {
     "key": {"ran": 1, "claimed": 1, "replayed": REQUESTS - 1},
     "wait": {"ran": 1, "claimed": 1, "rejected": 0, "replayed": REQUESTS - 1},
 }
-
-
-@pytest.fixture(scope="module")
-def flask_run(tmp_path_factory):
-    database = tmp_path_factory.mktemp("lab") / "shop.sqlite3"
-    with FlaskRun(env={**os.environ, "EXAMPLE_DATABASE": str(database)}) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def two_workers(redis_server, tmp_path_factory):
-    with gunicorn(redis_server.url, tmp_path_factory.mktemp("lab")) as server:
-        yield server
-
-
-@pytest.fixture(params=["flask_run", pytest.param("two_workers", marks=pytest.mark.gunicorn)])
-def server(request):
-    return request.getfixturevalue(request.param)
 
 
 def only(counts, names):
@@ -119,9 +96,7 @@ def test_the_burst_goes_to_this_server_whatever_the_request_calls_it(flask_run):
     assert told["counts"]["answered"] == 2
 
 
-def test_a_server_that_hides_its_socket_has_no_lab_and_answers_like_a_gateway(tmp_path):
-    app = create_app(TESTING=True, EXAMPLE_DATABASE=tmp_path / "shop.sqlite3")
-    client = app.test_client()
+def test_a_server_that_hides_its_socket_has_no_lab_and_answers_like_a_gateway(client):
     form = {"mode": "lock", "requests": 1, "delay": 0}
     assert client.post("/lab/runs", data=form).status_code == 501
     assert client.get("/lab").status_code == 200
@@ -130,12 +105,9 @@ def test_a_server_that_hides_its_socket_has_no_lab_and_answers_like_a_gateway(tm
     assert [answer.status_code for answer in answers] == [503, 201]
     assert answers[0].headers["Retry-After"] == "1"
     assert client.get("/api/payments").json["count"] == 1
-    app.extensions["example_database"].close()
 
 
-@pytest.mark.skipif(not shutil.which("ps"), reason="there is no ps")
 def test_no_program_stays_behind(flask_run):
     run_lab(flask_run.url, "none", 1)
-    command = ["ps", "-o", "pid=", "--ppid", str(flask_run._process.pid)]
     # A program that has ended and that nobody waited for would be listed.
-    assert until(lambda: not subprocess.run(command, check=False, capture_output=True).stdout)
+    assert until(lambda: psutil.Process(flask_run.pid).children() == [])

@@ -1,13 +1,12 @@
 """The example's shop: any number of clicks places one order, and a payment is made once."""
 
 import json
-import os
 import re
 import time
 from collections import Counter
 
 import pytest
-from helpers.servers.example import HTML, FlaskRun, ask, gunicorn
+from helpers.servers.example import HTML, ask
 from helpers.servers.processes import all_at_once
 
 from example_app import create_app
@@ -15,24 +14,6 @@ from example_app import create_app
 pytestmark = pytest.mark.servers
 
 ORDER = {"name": "Ada", "quantity": 2}
-
-
-@pytest.fixture
-def client(tmp_path):
-    app = create_app(TESTING=True, EXAMPLE_DATABASE=tmp_path / "folder" / "shop.sqlite3")
-    yield app.test_client()
-    app.extensions["example_database"].close()
-
-
-@pytest.fixture(params=["flask run", pytest.param("gunicorn", marks=pytest.mark.gunicorn)])
-def server(request, tmp_path, redis_url):
-    """The example as the README starts it, in one process with threads or in two without."""
-    if request.param == "gunicorn":
-        running = gunicorn(redis_url, tmp_path)
-    else:
-        running = FlaskRun(env={**os.environ, "EXAMPLE_DATABASE": str(tmp_path / "shop.sqlite3")})
-    with running:
-        yield running
 
 
 def hidden_field(page):

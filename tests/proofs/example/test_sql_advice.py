@@ -1,6 +1,5 @@
 """Common advice against duplicates that docs/sql-techniques.md calls wrong or incomplete."""
 
-import subprocess
 import sys
 import threading
 import uuid
@@ -9,7 +8,7 @@ import zlib
 import pytest
 from helpers.callers.recipe_requests import RecipeSite, statuses, wait_for_each_other
 from helpers.row_locks import new_tables, run_in, transaction
-from helpers.servers.processes import all_at_once, until
+from helpers.servers.processes import all_at_once, environment, run_to_end, until
 from sqlalchemy import make_url, text
 
 from example_app.recipes import optimistic_lock
@@ -20,8 +19,8 @@ ROWS = 20_000
 CONSUMER = """
 import os, signal, sys
 import redis
-from flask import Flask
-from flask_idempotence import Idempotence, Running
+from flask_idempotence import Running
+from helpers.applications.plain import app, idempotence
 
 url, scheme, dies = sys.argv[1:]
 client = redis.Redis.from_url(url)
@@ -36,9 +35,6 @@ if scheme == "setnx":
         effect()
     sys.exit("acknowledged")
 
-app = Flask(__name__)
-app.config.update(SECRET_KEY="x" * 32, IDEMPOTENCE_STORAGE_URI=url, IDEMPOTENCE_LEASE=1)
-idempotence = Idempotence(app)
 with app.app_context():
     try:
         with idempotence.once("messages", "m1") as message:
@@ -55,7 +51,7 @@ sys.exit("acknowledged")
 
 def deliver(url, scheme, fate="lives"):
     command = [sys.executable, "-c", CONSUMER, url, scheme, fate]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = run_to_end(command, env=environment(url, lease=1))
     return done.stderr.strip() if done.returncode > 0 else done.returncode
 
 
@@ -146,29 +142,22 @@ def test_a_number_of_the_database_makes_each_copy_a_row_of_its_own(server):
         assert connection.scalar(text("SELECT count(*) FROM recipe_orders")) == 2
 
 
-def size_of(mariadb, url, ids):
-    database = url.rpartition("/")[2]
-    with mariadb.connect(database, autocommit=False) as connection, connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE OR REPLACE TABLE sized (id CHAR(32) CHARACTER SET ascii PRIMARY KEY, "
-            "payload CHAR(200) CHARACTER SET ascii DEFAULT '')"
-        )
-        cursor.executemany("INSERT INTO sized (id) VALUES (%s)", [(id_,) for id_ in ids])
+def size_of(url, ids):
+    table = "sized (id CHAR(32) PRIMARY KEY, payload CHAR(200) DEFAULT '') CHARACTER SET ascii"
+    with transaction(url, f"CREATE OR REPLACE TABLE {table}") as connection:
+        insert = text("INSERT INTO sized (id) VALUES (:id)")
+        connection.execute(insert, [{"id": each} for each in ids])
         connection.commit()
-        cursor.execute("ANALYZE TABLE sized")
-        cursor.fetchall()
-        cursor.execute(
-            "SELECT data_length FROM information_schema.tables "
-            "WHERE table_schema = %s AND table_name = 'sized'",
-            [database],
-        )
-        return cursor.fetchone()[0]
+        connection.execute(text("ANALYZE TABLE sized")).all()
+        where = "WHERE table_schema = DATABASE() AND table_name = 'sized'"
+        size = f"SELECT data_length FROM information_schema.tables {where}"
+        return connection.scalar(text(size))
 
 
 def test_random_primary_keys_take_more_pages_of_innodb_than_ordered_ones(mariadb):
     url = mariadb.new_database()
-    ordered = size_of(mariadb, url, [f"{number:032x}" for number in range(ROWS)])
-    random = size_of(mariadb, url, [uuid.uuid4().hex for _ in range(ROWS)])
+    ordered = size_of(url, [f"{number:032x}" for number in range(ROWS)])
+    random = size_of(url, [uuid.uuid4().hex for _ in range(ROWS)])
     assert random > ordered * 1.2
 
 

@@ -12,8 +12,7 @@ UPLOAD = """
 import itertools, sys
 from pathlib import Path
 from flask import request
-from flask_idempotence import idempotent, no_repeat_submit, one_time_token
-from helpers.applications.plain import app
+from helpers.request_bodies import GUARDS, app_with
 
 guard, content_type, read = sys.argv[1:]
 SIZE, COUNT = 200_000_000, 400
@@ -43,18 +42,11 @@ def view():
         size += len(piece)
     return {"size": size}
 
-app.testing = True
-GUARDS = {
-    "lock": no_repeat_submit,
-    "key": idempotent(),
-    "token": one_time_token(),
-    "none": lambda view: view,
-}
-app.add_url_rule("/upload", "view", GUARDS[guard](view), methods=["POST"])
+app = app_with(view, GUARDS.get(guard))
 headers = {"Idempotency-Key": "k"}
 length = sum(map(len, PIECES))
 environ = {"CONTENT_TYPE": content_type, "CONTENT_LENGTH": str(length), "wsgi.input": Input()}
-answer = app.test_client().post("/upload", environ_overrides=environ, headers=headers)
+answer = app.test_client().post("/", environ_overrides=environ, headers=headers)
 if guard == "token":  # which is not in the form, as far as it is read
     assert answer.status_code == 413, answer.data
 else:

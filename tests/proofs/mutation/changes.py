@@ -18,13 +18,13 @@ FOUND_BY = {
     "::TestKeysOfTheirOwn::test_an_inner_one_is_replayed_within_another_operation": [
         (
             "Engine._enter",
-            "if guard.within is not None or transaction is None:  # first, for it may be refused",
+            "if within is not None or claim.transaction is None:  # first, for it may be refused",
         ),
         ("Engine._held", "if claim.slot.key != key and claim.settled:"),
     ],
     "guards/key/test_waiting.py"
     "::test_a_repeat_waits_for_what_comes_of_the_first[a death, at-most-once]": [
-        ("Engine.claim", "if not (isinstance(found, Running) or found.matches):"),
+        ("Engine.ask_store", "if not (isinstance(found, Running) or found.matches):"),
     ],
     "guards/key/test_store_failures.py"
     "::TestClaim::test_whose_answer_is_lost_for_good_is_taken_back[/once]": [
@@ -52,8 +52,11 @@ FOUND_BY = {
     ],
     "engine/test_renewals.py"
     "::TestHalfAnAnswer::test_each_lease_goes_by_what_its_own_server_says": [
-        ("Lease.__init__", "self.renew_at = at + length * 3"),
-        ("Lease.is_due_soon", "return self.renew_at <= now - self.length / 12"),
+        ("Claim.extend", "self.renew_at = at + lease * 3"),
+        (
+            "Keeper._renew_due",
+            "due = [claim for claim in self._held if claim.renew_at <= now - claim.lease / 12]",
+        ),
         (
             "Keeper._renew",
             "kept = [claim for claim in due if now < claim.granted_at - self._config.max_hold]",
@@ -63,7 +66,7 @@ FOUND_BY = {
     ],
     "guards/lock/test_lock.py"
     "::TestSlowViews::test_a_lease_that_was_lost_is_known_to_the_view_and_its_answer_goes_out": [
-        ("Lease.is_missed", "return now >= self.renew_at + self.length / 2 / 3"),
+        ("Claim.lose", "is_missed = now >= self.renew_at + self.lease / 2 / 3"),
     ],
     "guards/key/test_settling.py::test_an_exception_without_a_handler[success-True]": [
         ("Claim.judge", "self.result = None"),
@@ -107,7 +110,7 @@ FOUND_BY = {
         ("KeyGuard.answer", 'if getattr(found, "matches", True):'),
         (
             "KeyGuard.settle",
-            "is_run = ending.verdict is not Verdict.FAILED"
+            "is_run = operation.verdict is not Verdict.FAILED"
             "  # and released neither by hand nor unrun",
         ),
     ],

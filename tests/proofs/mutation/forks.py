@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import struct
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -103,7 +102,3 @@ class Fork:
             with contextlib.suppress(psutil.Error):
                 if process.environ().get(MARK) == self.mark:
                     process.kill()
-
-
-def is_single_threaded() -> bool:
-    return len(sys._current_frames()) == 1

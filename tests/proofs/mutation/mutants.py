@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import difflib
+import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator
@@ -44,6 +45,17 @@ class Mutant:
     def key(self) -> str:
         """The function, by the name under which a trampoline records its calls."""
         return self.name.rpartition("__mutmut_")[0]
+
+
+def mutants_in(directory: Path) -> dict[str, Mutant]:
+    """Return the mutants of a run, by their names."""
+    told = json.loads((directory / "notes" / "mutants.json").read_text())
+    return {each["name"]: Mutant(**each) for each in told}
+
+
+def results_in(directory: Path) -> list[dict]:
+    file = directory / "results.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def make_tree(directory: Path, files: Iterable[str] | None = None) -> list[Mutant]:

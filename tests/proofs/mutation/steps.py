@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 
-from .mutants import FOUND, Mutant, make_tree
+from .mutants import FOUND, make_tree, mutants_in, results_in
 
 
 def mutate(directory, files=None):
@@ -47,11 +47,9 @@ def outcomes(directory):
 
     A test that fails where nothing is changed has found nothing.
     """
-    told = json.loads((directory / "notes" / "mutants.json").read_text())
-    mutants = {each["name"]: Mutant(**each) for each in told}
+    mutants = mutants_in(directory)
     last, controls, failing = {}, Counter(), set()
-    for line in (directory / "results.jsonl").read_text().splitlines():
-        result = json.loads(line)
+    for result in results_in(directory):
         if result["status"].startswith("control"):
             controls[result["status"]] += 1
             failing.add(result["test"])

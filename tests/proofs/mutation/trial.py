@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import random
+import sys
 import time
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from .forks import Fork, Outcome, is_single_threaded
-from .mutants import FOUND, Mutant
+from .forks import Fork, Outcome
+from .mutants import FOUND, Mutant, mutants_in, results_in
 
 CONTROLS = 20
 """One of so many trials is of the unmutated code, and has to survive."""
@@ -110,18 +111,21 @@ class Laboratory:
         for file in sorted(notes.glob("calls-*.json")):
             calls |= json.loads(file.read_text())
         self._plan = Plan({test: told for test, told in calls.items() if test in self._items})
-        mutants = [Mutant(**each) for each in json.loads((notes / "mutants.json").read_text())]
-        self._waiting = deque(self._trials(mutants))
+        self._waiting = deque(self._trials(mutants_in(directory), results_in(directory)))
 
-    def _trials(self, mutants: list[Mutant]) -> list[Trial]:
-        known = {mutant.name: mutant for mutant in mutants}
+    def _trials(self, known: dict[str, Mutant], results: list[dict]) -> list[Trial]:
         if chosen := self._settings.get("chosen"):  # with a control for each
             return [
                 Trial(known[name], [test], control=control)
                 for name, test in chosen.items()
                 for control in (False, True)
             ]
-        last = self._read_results(known)
+        # The last result of each mutant of an earlier part of the run.
+        results = [told for told in results if not told["status"].startswith("control")]
+        last = {told["mutant"]: told for told in results}
+        for told in results:
+            if told["test"]:
+                self._plan.note_kill(known[told["mutant"]], told["test"])
         if self._settings["again"]:
             # And each test that has found something, once more where there is nothing to find.
             killers = {told["test"]: known[told["mutant"]] for told in last.values()}
@@ -131,23 +135,12 @@ class Laboratory:
             return controls + [Trial(mutant, full=True) for mutant in missed]
         trials = []
         chosen = (self._settings[name] for name in ("seed", "size", "least"))
-        for number, mutant in enumerate(sample(mutants, *chosen)):
+        for number, mutant in enumerate(sample(known.values(), *chosen)):
             if mutant.name not in last:
                 trials.append(Trial(mutant))
                 if number % CONTROLS == 0:
                     trials.append(Trial(mutant, control=True))
         return trials
-
-    def _read_results(self, known: dict[str, Mutant]) -> dict[str, dict]:
-        """Return the last result of each mutant of an earlier part of the run."""
-        last = {}
-        lines = self._results.read_text().splitlines() if self._results.exists() else []
-        for told in map(json.loads, lines):
-            if not told["status"].startswith("control"):
-                last[told["mutant"]] = told
-                if told["test"]:
-                    self._plan.note_kill(known[told["mutant"]], told["test"])
-        return last
 
     def run(self) -> None:
         while self._running or self._may_begin():
@@ -221,7 +214,7 @@ class Laboratory:
 def pytest_runtestloop(session) -> bool:
     settings = json.loads(os.environ.pop("MUTATION_SETTINGS"))
     laboratory = Laboratory(session.items, settings)
-    assert is_single_threaded()
+    assert len(sys._current_frames()) == 1, "a fork has no threads but its own"
     gc.collect()
     gc.freeze()
     laboratory.run()

@@ -15,11 +15,12 @@ from helpers.repository import ROOT, text_of
 from helpers.servers.processes import Assembled, RedisServer, all_at_once, until
 from helpers.servers.prometheus import Prometheus
 from observability.test_metrics import PAGE
-from proofs.observability.test_metrics_of_workers import SERVED, URI, Metered, ask
+from proofs.observability.test_metrics_of_workers import SERVED, URI, Metered, pay
 
 pytestmark = [pytest.mark.servers, pytest.mark.gunicorn]
 
 DASHBOARD = ROOT / "docs" / "grafana" / "idempotence.json"
+OUTAGE = {"IdempotenceStoreFails", "IdempotenceSettlementsPending"}
 WINDOW = "8s"
 """For each window and pause of the rules, which are minutes."""
 
@@ -113,17 +114,21 @@ class Shop(Assembled):
         (self.directory / "stats.new").write_bytes(printed)
         (self.directory / "stats.new").rename(self.directory / "stats.prom")
 
+    def order(self, n):
+        return self.server.ask(f"/orders?n={n}", "POST").status
+
     def load(self):
         n = next(self.numbers)
-        token = json.loads(ask(self.server, "/token", "GET")[1]).get("token", "none was issued")
-        spend = {"Idempotence-Token": token}
+        spend = {
+            "Idempotence-Token": self.server.ask("/token").json.get("token", "none was issued")
+        }
         calls = [
-            *[lambda: ask(self.server, f"/orders?n={n}")] * 3,
-            *[lambda: ask(self.server, "/payments", **{"Idempotency-Key": str(n)})] * 3,
-            *[lambda: ask(self.server, "/checkout", **spend)] * 2,
-            lambda: ask(self.server, "/observed"),
-            lambda: ask(self.server, f"/lose?n={n}"),
-            lambda: ask(self.server, "/slow", **{"Idempotency-Key": str(n)}),
+            *[lambda: self.order(n)] * 3,
+            *[lambda: pay(self.server, n)] * 3,
+            *[lambda: self.server.ask("/checkout", "POST", spend)] * 2,
+            lambda: self.server.ask("/observed", "POST"),
+            lambda: self.server.ask(f"/lose?n={n}", "POST"),
+            lambda: self.server.ask("/slow", "POST", {"Idempotency-Key": str(n)}),
         ]
         return all_at_once(calls)
 
@@ -152,9 +157,7 @@ def test_every_panel_has_data_and_the_alerts_fire_and_end(shop):
             for title, wanted in empty.items()
         }
     assert {title: left for title, left in empty.items() if left} == {}
-    assert (
-        prometheus.firing() & {"IdempotenceStoreFails", "IdempotenceSettlementsPending"} == set()
-    )
+    assert prometheus.firing() & OUTAGE == set()
     assert until(lambda: "IdempotenceLeasesLost" in prometheus.firing(), 20)
 
     # The claims of slow views are granted, and their settlements find no Redis.
@@ -165,16 +168,14 @@ def test_every_panel_has_data_and_the_alerts_fire_and_end(shop):
     assert until(lambda: fails(shop), 60)
     assert has_data(prometheus, *failures)
     shop.redis.resume()
-    outage = {"IdempotenceStoreFails", "IdempotenceSettlementsPending"}
-    assert until(lambda: not outage & prometheus.firing(), 60)
-    assert ask(shop.server, "/orders?n=after")[0] == 200
+    assert until(lambda: not OUTAGE & prometheus.firing(), 60)
+    assert shop.order("after") == 200
 
 
 def fails(shop):
     """Send a request to the frozen store; whether both alerts about it fire."""
-    status, _ = ask(shop.server, f"/orders?n=frozen{next(shop.numbers)}")
-    assert status == 503
-    return {"IdempotenceStoreFails", "IdempotenceSettlementsPending"} <= shop.prometheus.firing()
+    assert shop.order(f"frozen{next(shop.numbers)}") == 503
+    return shop.prometheus.firing() >= OUTAGE
 
 
 def test_every_metric_of_the_page_is_in_a_panel():

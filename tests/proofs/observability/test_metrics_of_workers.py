@@ -1,6 +1,5 @@
 """Figures for Prometheus from several workers: they add up exactly."""
 
-import json
 import re
 
 import pytest
@@ -37,9 +36,8 @@ class Metered(Gunicorn):
     )
 
 
-def ask(server, path, method="POST", **headers):
-    answer = server.ask(path, method, headers)
-    return answer.status, answer.text
+def pay(server, n):
+    return server.ask("/payments", "POST", {"Idempotency-Key": f"secretmark{n}"})
 
 
 def pay_until_two_have_served(server, copies=1):
@@ -50,12 +48,9 @@ def pay_until_two_have_served(server, copies=1):
     pids, keys = set(), 0
     while len(pids) < 2:
         assert keys < 800, "one worker has served everything"
-        payments = [
-            lambda n=n: ask(server, "/payments", **{"Idempotency-Key": f"secretmark{n}"})
-            for n in [*range(keys, keys + 40 // copies)] * copies
-        ]
-        answers = all_at_once(payments)
-        pids |= {json.loads(body)["pid"] for status, body in answers if status == 200}
+        numbers = [*range(keys, keys + 40 // copies)] * copies
+        answers = all_at_once([lambda n=n: pay(server, n) for n in numbers])
+        pids |= {answer.json["pid"] for answer in answers if answer.status == 200}
         keys += 40 // copies
     return keys
 
@@ -66,15 +61,13 @@ def test_the_figures_of_two_workers_add_up_exactly(tmp_path, redis_url, extra):
     (tmp_path / "metered.py").write_text(SERVED)
     (tmp_path / "figures").mkdir()
     environment = {URI: redis_url, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "figures")}
-    with Metered(
-        "metered:app", workers=2, threads=8, env=environment, cwd=tmp_path, extra=extra
-    ) as server:
-        all_at_once([lambda n=n: ask(server, f"/orders?n={n % 20}") for n in range(60)])
+    place = {"env": environment, "cwd": tmp_path}
+    with Metered("metered:app", threads=8, extra=extra, **place) as server:
+        all_at_once([lambda n=n: server.ask(f"/orders?n={n % 20}", "POST") for n in range(60)])
         paid = pay_until_two_have_served(server)
         for n in range(paid):
-            again, _ = ask(server, "/payments", **{"Idempotency-Key": f"secretmark{n}"})
-            assert again == 200
-        _, shown = ask(server, "/metrics", "GET")
+            assert pay(server, n).status == 200
+        shown = server.ask("/metrics").text
         told = {
             name: float(value)
             for name, value in (line.rsplit(" ", 1) for line in shown.splitlines())

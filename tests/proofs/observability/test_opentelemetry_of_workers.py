@@ -99,9 +99,8 @@ def test_the_spans_and_figures_of_two_workers_add_up(tmp_path, redis_url, extra)
     (tmp_path / "traced.py").write_text(SERVED)
     (tmp_path / "providers.py").write_text(PROVIDERS)
     environment = {URI: redis_url, "SPANS": str(tmp_path), "PYTHONPATH": str(tmp_path)}
-    with Traced(
-        "traced:app", workers=2, threads=8, env=environment, cwd=tmp_path, extra=extra
-    ) as server:
+    place = {"env": environment, "cwd": tmp_path}
+    with Traced("traced:app", threads=8, extra=extra, **place) as server:
         keys = pay_until_two_have_served(server, copies=4)
     spans = spans_in(tmp_path)
     roots = {span["context"]["span_id"]: span for span in spans if span["parent_id"] is None}

@@ -177,7 +177,7 @@ def test_a_stream_that_its_client_cut_off_is_not_done_under_each_server(server, 
     assert server.count(name) == rows
 
 
-@pytest.mark.parametrize("served_by", ["uwsgi", "gunicorn gthread"])
+@pytest.mark.parametrize("served_by", ["uwsgi", "gunicorn gthread", "gunicorn gevent"])
 def test_workers_forked_from_a_used_application_share_no_connection_and_keep_leases(
     redis_server, name, served_by
 ):

@@ -4,7 +4,7 @@ import random
 from contextlib import contextmanager, suppress
 
 import pytest
-from helpers.servers.packets import packets
+from helpers.store_assertions import packets
 from redis.exceptions import ResponseError
 
 from flask_idempotence import RedisStore, StoreError

@@ -3,7 +3,7 @@
 import pytest
 from flask import request
 from helpers.apps import make_app
-from helpers.servers.packets import packets
+from helpers.store_assertions import packets
 
 from flask_idempotence import no_repeat_submit, one_time_token
 

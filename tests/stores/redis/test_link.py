@@ -7,9 +7,8 @@ import socket
 
 import pytest
 from helpers.servers.faults import SilentServer
-from helpers.servers.packets import packets
 from helpers.servers.processes import HOST, all_at_once, until
-from helpers.store_assertions import timed_failure
+from helpers.store_assertions import packets, timed_failure
 from redis.exceptions import NoScriptError
 
 from flask_idempotence import MemoryStore

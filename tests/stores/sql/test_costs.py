@@ -50,9 +50,7 @@ def sqlite(tmp_path):
 @pytest.fixture
 def on_postgres(postgres):
     url = postgres.new_database()
-    with postgres.connect() as connection:
-        database = url.rpartition("/")[2]
-        connection.execute(f"ALTER DATABASE {database} SET log_statement = 'all'")
+    postgres.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET log_statement = 'all'")
     with sql_store(url, deadline=1) as store:
         store.ping()  # on a connection that the pool keeps
         yield store

@@ -4,7 +4,7 @@ import contextlib
 from types import SimpleNamespace
 
 import pytest
-from helpers.payment_database import PaymentApp, by_driver, pay
+from helpers.payment_database import PaymentApp, by_driver, is_unavailable, pay
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import until
 from helpers.store_assertions import fill
@@ -19,31 +19,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
-UNAVAILABLE = "urn:flask-idempotence:store-unavailable"
 DRIVERS = ["pymysql", "mysqldb", "psycopg", "psycopg2", "pg8000"]
 
 
-def kill_all(server, database):
-    """End every connection to a database, and wait until they have ended."""
-
-    def killed():
-        found = server.connections(database)
-        for number in found:
-            with contextlib.suppress(Exception):  # it may have ended meanwhile
-                server.execute(server.KILLS[0].format(number))
-        return found
-
-    assert until(lambda: not killed(), 10)
-
-
-class Books:
-    """A site by one driver, whose plain key mode has a view of its own."""
+class Books(PaymentApp):
+    """Payments by one driver, and a view of its own in plain key mode."""
 
     def __init__(self, server, driver, url=None):
+        super().__init__(url or by_driver(server.new_database(), driver))
         self.server = server
-        self.url = url or by_driver(server.new_database(), driver)
-        self.site = PaymentApp(self.url)
-        self.site.add_once()
+        self.add_once()
         self.plain = None
         self.plain_runs = 0
 
@@ -55,17 +40,26 @@ class Books:
 
         for name in ("reject", "allow"):
             guard = idempotent(on_store_error=name)
-            self.site.app.add_url_rule(f"/{name}", name, guard(run_plain), methods=["POST"])
+            self.app.add_url_rule(f"/{name}", name, guard(run_plain), methods=["POST"])
 
     def kill(self):
-        kill_all(self.server, self.url.rpartition("/")[2])
+        """End every connection to the database, and wait until they have ended."""
+
+        def killed():
+            found = self.server.connections(self.engine.url.database)
+            for number in found:
+                with contextlib.suppress(Exception):  # it may have ended meanwhile
+                    self.server.execute(self.server.KILLS[0].format(number))
+            return found
+
+        assert until(lambda: not killed(), 10)
 
     def close(self):
-        self.site.close()
-        self.site.store.close()
+        super().close()
+        self.store.close()
 
-    def post(self, path, key="plain"):
-        return self.site.app.test_client().post(path, headers={"Idempotency-Key": key})
+    def send(self, path, key="plain"):
+        return self.app.test_client().post(path, headers={"Idempotency-Key": key})
 
 
 def books_on(request, kind=""):
@@ -87,49 +81,41 @@ def fresh_books(request):
 
 class TestConnectionsDroppedInMidView:
     def test_are_503_and_nothing_is_written(self, books):
-        site = books.site
-        site._view = lambda session: (pay(session), books.kill(), ("paid", 201))[2]
-        answer = site.post()
-        assert (answer.status_code, answer.json["type"]) == (503, UNAVAILABLE)
-        assert site.count() == 0
-        assert until(lambda: list(site.store.scan("")) == [], 10)
-        site._view = None
-        assert [site.post(amount=5).status_code for _ in range(2)] == [201, 201]
-        assert site.amounts() == [5]
-
-    def test_end_once_by_an_exception(self, books):
-        books.site._view = lambda session: (pay(session), books.kill(), ("paid", 201))[2]
-        answer = books.post("/once")
-        assert (answer.status_code, answer.json["type"]) == (503, UNAVAILABLE)
-        assert books.site.count() == 0
-        assert until(lambda: list(books.site.store.scan("")) == [], 10)
+        books._view = lambda session: (pay(session), books.kill(), ("paid", 201))[2]
+        for path in ("/payments", "/once"):
+            assert is_unavailable(books.send(path))
+            assert books.count() == 0
+            assert until(lambda: list(books.store.scan("")) == [], 10)
+        books._view = None
+        assert [books.post(amount=5).status_code for _ in range(2)] == [201, 201]
+        assert books.amounts() == [5]
 
     def test_cost_plain_key_mode_nothing(self, books):
         books.plain = books.kill
-        answers = [books.post("/reject") for _ in range(2)]
+        answers = [books.send("/reject") for _ in range(2)]
         assert [(each.status_code, each.text) for each in answers] == [(201, "run 1")] * 2
         assert "Idempotent-Stored" not in answers[0].headers
 
 
 def test_a_server_that_stops_in_mid_view_leaves_the_completion_to_the_retry_queue(fresh_books):
     fresh_books.plain = fresh_books.server.stop
-    answer = fresh_books.post("/reject")
+    answer = fresh_books.send("/reject")
     assert (answer.status_code, answer.headers["Idempotent-Stored"]) == (201, "false")
     fresh_books.server.start()
-    assert until(lambda: fresh_books.post("/reject").status_code == 201, 20)
+    assert until(lambda: fresh_books.send("/reject").status_code == 201, 20)
     assert fresh_books.plain_runs == 1
 
 
 def test_idle_connections_that_the_server_has_closed_give_no_errors(books):
-    fill(books.site.store, 5)
+    fill(books.store, 5)
     books.kill()
-    books.site.store.put_token("t", b"", 60)  # which is sent once
-    answers = [books.post("/reject", key=f"k{number}") for number in range(6)]
+    books.store.put_token("t", b"", 60)  # which is sent once
+    answers = [books.send("/reject", key=f"k{number}") for number in range(6)]
     assert [each.status_code for each in answers] == [201] * 6
 
 
 def test_a_connection_that_cannot_be_given_back_changes_nothing_of_the_result(books):
-    store, real = books.site.store, books.site.store._dialect.claim
+    store, real = books.store, books.store._dialect.claim
     pool = store._pool
 
     def claim(*values):
@@ -139,11 +125,11 @@ def test_a_connection_that_cannot_be_given_back_changes_nothing_of_the_result(bo
         return outcome
 
     store._dialect.claim = claim
-    answer = books.post("/reject")
+    answer = books.send("/reject")
     del store._dialect.claim
     pool._waiting -= 1
     assert (answer.status_code, answer.text) == (201, "run 1")
-    assert books.post("/reject").text == "run 1"
+    assert books.send("/reject").text == "run 1"
     assert pool._engine.pool.checkedout() <= 2  # no place in the pool is lost
 
 
@@ -162,21 +148,21 @@ class TestAConnectionThatIsReset:
     @pytest.mark.parametrize(("policy", "status"), [("reject", 503), ("allow", 201)])
     def test_each_time_is_an_outage(self, reset, policy, status):
         reset.proxy.drop_next_replies(99, after=b"granted")
-        assert reset.books.post(f"/{policy}").status_code == status
+        assert reset.books.send(f"/{policy}").status_code == status
         reset.proxy.drop_next_replies(0)
 
     def test_each_time_leaves_a_completion_to_the_retry_queue(self, reset):
         reset.books.plain = lambda: reset.proxy.drop_next_replies(99, after=b"record")
-        answer = reset.books.post("/reject")
+        answer = reset.books.send("/reject")
         assert (answer.status_code, answer.headers["Idempotent-Stored"]) == (201, "false")
         reset.proxy.drop_next_replies(0)
-        assert until(lambda: reset.books.post("/reject").text == "run 1", 10)
+        assert until(lambda: reset.books.send("/reject").text == "run 1", 10)
 
     def test_at_the_begin_of_a_transaction_is_503(self, reset):
-        reset.books.site.post(key="warm", amount=1)
+        reset.books.post(key="warm", amount=1)
         begin = b"SET TRANSACTION"
-        reset.books.site.before = lambda: reset.proxy.drop_next_replies(99, after=begin)
-        assert reset.books.site.post(amount=2).status_code == 503
+        reset.books.before = lambda: reset.proxy.drop_next_replies(99, after=begin)
+        assert reset.books.post(amount=2).status_code == 503
         reset.proxy.drop_next_replies(0)
         assert reset.behind.amounts() == [1]
 
@@ -184,15 +170,14 @@ class TestAConnectionThatIsReset:
         ("statement", "status", "paid"), [(b"INSERT", 503, [1]), (b"COMMIT", 201, [1, 2])]
     )
     def test_in_the_commit_is_no_success_without_one(self, reset, statement, status, paid):
-        site = reset.books.site
-        site.post(key="warm", amount=1)
+        reset.books.post(key="warm", amount=1)
 
         def view(session):
-            made = site.pay(session)
+            made = reset.books.pay(session)
             reset.proxy.drop_next_replies(99, after=statement)
             return made
 
-        site._view = view
-        assert site.post(amount=2).status_code == status
+        reset.books._view = view
+        assert reset.books.post(amount=2).status_code == status
         reset.proxy.drop_next_replies(0)
         assert reset.behind.amounts() == paid

@@ -14,7 +14,7 @@ import pytest
 from flask import got_request_exception, request
 from helpers.payment_database import PaymentApp, by_driver, pay
 from helpers.servers.mariadb import MariaDbServer
-from helpers.servers.pgbouncer import PgBouncer, pgbouncer_binary
+from helpers.servers.pgbouncer import PgBouncer
 from helpers.servers.postgres import PostgresServer
 
 from flask_idempotence.stores import open_store
@@ -48,8 +48,6 @@ def postgresql():
 
 @pytest.fixture
 def pooler(postgresql):
-    if pgbouncer_binary() is None and "CI" not in os.environ:
-        pytest.skip("pgbouncer: not found")
     with PgBouncer(postgresql, server_login_retry=1) as pooler:
         yield pooler
 

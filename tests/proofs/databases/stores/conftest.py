@@ -1,9 +1,8 @@
-"""A store in a database of the module's own, which stays, and connections beside it."""
+"""A store in a database of the module's own, which stays."""
 
 import pytest
-from sqlalchemy import NullPool, create_engine
-
-from flask_idempotence import SqlStore
+from helpers.sql_stores import sql_store
+from sqlalchemy import NullPool
 
 
 @pytest.fixture(scope="module")
@@ -12,16 +11,8 @@ def url(request):
 
 
 @pytest.fixture
-def engine(url):
-    engine = create_engine(url, poolclass=NullPool)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def store(request, engine):
-    store = SqlStore(engine, deadline=getattr(request.module, "DEADLINE", 1))
-    store.create_table()
-    store.clear("")
-    yield store
-    store.close()
+def store(request, url):
+    deadline = getattr(request.module, "DEADLINE", 1)
+    with sql_store(url, deadline=deadline, poolclass=NullPool) as store:
+        store.clear("")
+        yield store

@@ -1,14 +1,20 @@
 """A database that is away, slow, busy or not set up: a clear error, and nothing half done."""
 
 import os
-import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.servers.processes import all_at_once, until
 from helpers.sql_stores import sql_store
-from helpers.store_assertions import answers, claim, owner, timed_failure, works
+from helpers.store_assertions import (
+    answers,
+    claim,
+    is_true_in_a_child,
+    owner,
+    timed_failure,
+    works,
+)
 from sqlalchemy import NullPool, create_engine, text
 
 from flask_idempotence import SqlStore
@@ -67,9 +73,8 @@ def test_batches_that_are_renewed_in_the_other_order_do_not_conflict(store):
 def test_a_batch_locks_its_rows_in_the_order_of_the_keys(postgres):
     """In that of the table, which each renewal changes, two batches would meet in a deadlock."""
     url, mine = postgres.new_database(), owner()
-    with postgres.connect() as connection:
-        for plan in ("indexscan", "bitmapscan"):
-            connection.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET enable_{plan} = off")
+    for plan in ("indexscan", "bitmapscan"):
+        postgres.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET enable_{plan} = off")
     lock = "SELECT key FROM flask_idempotence WHERE key = '{}' FOR UPDATE SKIP LOCKED"
 
     def is_locked(key):
@@ -146,14 +151,6 @@ def test_connections_that_are_fewer_than_threads_are_handed_on(url, store):
         started = time.monotonic()
         assert all_at_once([work] * 16) == [[Claimed()] * 20] * 16
         assert time.monotonic() - started < 15  # nobody sleeps through
-
-
-def is_true_in_a_child(question):
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        os._exit(0 if question() else 1)
-    return os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -24,10 +24,10 @@ DEADLINE = 2
 PATIENCE = DEADLINE + 1.5  # the machine may be busy
 
 
-def test_a_first_insert_that_is_undone_leaves_the_key_to_one_of_those_who_wait(store, engine):
+def test_a_first_insert_that_is_undone_leaves_the_key_to_one_of_those_who_wait(store):
     mine = owner()
     for _ in range(5):
-        with engine.begin() as connection:
+        with store.engine.begin() as connection:
             store.complete_in(connection, "k", mine, NO_FINGERPRINT, b"r", 60)
             undo = threading.Timer(0.5, connection.rollback)
             undo.start()
@@ -39,7 +39,7 @@ def test_a_first_insert_that_is_undone_leaves_the_key_to_one_of_those_who_wait(s
 
 
 @pytest.mark.parametrize("what", ["QUERY", "CONNECTION"])
-def test_a_kill_of_a_statement_that_waits_for_a_lock_is_no_success(mariadb, store, engine, what):
+def test_a_kill_of_a_statement_that_waits_for_a_lock_is_no_success(mariadb, store, what):
     mine, killed = owner(), []
     store.claim("k", mine, NO_FINGERPRINT, 60, 0)
 
@@ -47,7 +47,7 @@ def test_a_kill_of_a_statement_that_waits_for_a_lock_is_no_success(mariadb, stor
         assert until(lambda: killed.extend(waits_in(mariadb, "DELETE")) or killed)
         mariadb.execute(f"KILL {what} {killed[0]}")
 
-    with engine.begin() as connection:
+    with store.engine.begin() as connection:
         store.complete_in(connection, "k", mine, NO_FINGERPRINT, b"r", 60)
         killer = threading.Thread(target=kill)
         killer.start()

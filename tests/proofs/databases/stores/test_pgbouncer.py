@@ -13,7 +13,6 @@ from sqlalchemy import NullPool, create_engine, text
 
 from flask_idempotence import SqlStore
 from flask_idempotence.stores.base import NO_FINGERPRINT, Outcome
-from flask_idempotence.stores.sql import table
 from flask_idempotence.testing import StoreContract
 
 pytestmark = pytest.mark.database
@@ -27,11 +26,8 @@ SLOWER = 0.4
 def direct(postgres):
     """The database without the pooler, which prefers another isolation than ours."""
     url = postgres.new_database()
-    with postgres.connect() as connection:
-        connection.execute(
-            f"ALTER DATABASE {url.rpartition('/')[2]} "
-            "SET default_transaction_isolation = 'repeatable read'"
-        )
+    ours = f"ALTER DATABASE {url.rpartition('/')[2]}"
+    postgres.execute(f"{ours} SET default_transaction_isolation = 'repeatable read'")
     engine = create_engine(url, poolclass=NullPool)
     SqlStore(engine).create_table()
     return url
@@ -45,8 +41,7 @@ def url(pgbouncer, direct):
 @pytest.fixture
 def store(url):
     with sql_store(url, create=False, deadline=1) as store:
-        with store.engine.begin() as connection:
-            connection.execute(table.delete())
+        store.clear("")
         yield store
 
 
@@ -126,9 +121,8 @@ def statements(postgres):
     """What the server is sent, by its own log: the sessions of the pooler were there before."""
 
     def log(what):
-        with postgres.connect() as connection:
-            connection.execute(f"ALTER SYSTEM SET log_statement = '{what}'")
-            connection.execute("SELECT pg_reload_conf()")
+        reload = "SELECT pg_reload_conf()"
+        postgres.execute(f"ALTER SYSTEM SET log_statement = '{what}'", reload)
 
     log("all")
     yield postgres.statements

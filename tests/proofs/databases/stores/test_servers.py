@@ -43,12 +43,6 @@ def url(request, product):
 
 
 @pytest.fixture
-def store(url):
-    with sql_store(url, deadline=DEADLINE, poolclass=NullPool) as store:
-        yield store
-
-
-@pytest.fixture
 def fresh(request, product):
     server = request.getfixturevalue(f"fresh_{product}")
     with sql_store(server.new_database(), deadline=DEADLINE, poolclass=NullPool) as store:
