@@ -23,7 +23,7 @@ from ..request.fingerprint import canonical
 T = TypeVar("T")
 
 
-def _converted(convert: Callable[[Any], T], label: str, value: object, more: str = "") -> T:
+def _converted(convert: Callable[..., T], label: str, value: object, more: str = "") -> T:
     try:
         return convert(value)
     except ValidationError as error:

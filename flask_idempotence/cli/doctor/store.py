@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flask import Flask
 
@@ -48,7 +48,7 @@ class DoctorContext:
         return not (self.app.debug or self.app.testing)
 
 
-Checks = tuple[tuple[type, tuple[Callable[[Any], Finding | list[Finding] | None], ...]], ...]
+Checks = tuple[tuple[type, tuple[Callable[..., Finding | list[Finding] | None], ...]], ...]
 """Those of the deployment, or of each server of a kind; a check has the name of its function."""
 
 ok = partial(Finding, "ok", "")
