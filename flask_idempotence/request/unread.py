@@ -62,7 +62,7 @@ def unread_input(request: Request) -> Iterator[None]:
             with rewound(kept.stream):
                 yield
         finally:
-            if "stream" in known:  # Werkzeug's own counts what was read here
+            if "stream" in known:  # Werkzeug's own counts the bytes that were read here
                 known["stream"] = kept.stream
         return
     before = {name: environ.get(name) for name in ("wsgi.input", KEPT, WATCHED)}
