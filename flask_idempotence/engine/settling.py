@@ -5,6 +5,10 @@
     request_finished    settles, by the response that is sent; a streamed one when it is closed
     teardown            settles, where no response was sent
 
+A view that raises is judged by the response that Flask makes of its exception, or as failed where
+it makes none; a BaseException abandons the claim to its lease. Each end but that one goes through
+`settle`, the guard's `settle`, and `send`, which calls the store.
+
 The record is taken first, so that `after_request` functions, CORS headers and cookies are applied
 to a replay again. The settlement comes last, so that a hook or a session that fails after the view
 makes it a failure.

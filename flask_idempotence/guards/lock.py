@@ -1,7 +1,8 @@
 """Lock mode: the same request from the same sender runs once in an interval.
 
 `LockGuard.question` names the request; `Engine.locate` has its key PREFIX:2:lock:ENDPOINT:HASH
-made by `Keyring.store_key` (request/fingerprint.py).
+made by `Keyring.store_key` (request/fingerprint.py). HASH is the keyed hash of that name: sender,
+route, arguments and body, or the value of `key=`.
 """
 
 from __future__ import annotations
