@@ -32,8 +32,8 @@ PER_SECOND = 1000.0
 LIVE = 0.03
 """Part of all keys that a memory store has at a time."""
 
-FULL = 0.1
-"""Part of all keys for which a full one has room."""
+FULL = 0.05
+"""Part of all keys for which a full one has room: it refuses before the process is measured."""
 
 MARKS = (0.01, 0.1, 0.5, 1.0)
 """Parts of the count at which the process is measured; the second is compared with the last."""
