@@ -55,8 +55,8 @@ class TransactionFactory:
 
         if not is_function:
             session()
-        self.session = session
-        self.of_thread = isinstance(getattr(within, "registry", None), ThreadLocalRegistry)
+        self.session: Callable[[], Session] = session
+        self.of_thread: bool = isinstance(getattr(within, "registry", None), ThreadLocalRegistry)
 
     def __call__(self, store: Store | None) -> Transaction:
         """Open a transaction beside a claim in a store, or with None without a claim."""

@@ -83,7 +83,9 @@ class Refusal(IdempotenceError, HTTPException):
         HTTPException.__init__(self, self._made(description))
         if retry_after is None and getattr(self, "slug", "") in PASSING:  # a base has none
             retry_after = 1
-        self.retry_after = None if retry_after is None else max(1, math.ceil(retry_after))
+        self.retry_after: int | None = (
+            None if retry_after is None else max(1, math.ceil(retry_after))
+        )
 
     def because(self, reason: str) -> Self:
         """Note the cause, for the log in debug mode."""

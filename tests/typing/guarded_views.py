@@ -56,7 +56,11 @@ def with_shared_lock(order: int) -> str:
     return str(order)
 
 
-@idempotence.once("mail", key=lambda order: order, wait=5)
+def id_of(order: int) -> int:
+    return order
+
+
+@idempotence.once("mail", key=id_of, wait=5)
 @idempotence.lock(("stock", 7), lease=5, wait=timedelta(seconds=5))
 def locked(order: int) -> str:
     return str(order)
