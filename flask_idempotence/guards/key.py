@@ -197,12 +197,9 @@ class KeyGuard(ViewGuard):
         # A view that begins once, or whose writes are committed, must not find half a body.
         if self._at_most_once or self.within is not None:
             read_whole(request)
+        header = self.key if isinstance(self.key, str) else None
         identity = self.services.identities.of(
-            self.services.app,
-            request,
-            sent,
-            unguessable=unguessable,
-            header=self.key if isinstance(self.key, str) else None,
+            self.services.app, request, sent, unguessable=unguessable, header=header
         )
         content = None
         if self.compare is None:
