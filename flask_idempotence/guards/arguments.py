@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from flask import Request
 from marshmallow import ValidationError
+from werkzeug.exceptions import BadRequest
 
 from ..config.settings import NAMESPACE, SETTINGS, seconds
 from ..engine.guard import argument
@@ -73,6 +74,8 @@ def canonical_result(argument: str, request: Request, value: object) -> bytes:
     try:
         return canonical(value)
     except (TypeError, ValueError, RecursionError) as error:
+        if None in request.form or None in request.files:
+            raise BadRequest("A part of the form has no name.") from None
         raise ConfigurationError(
             f"{argument} of {request.endpoint!r} must return a value that JSON can hold: {error}."
         ) from None

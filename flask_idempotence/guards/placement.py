@@ -122,18 +122,20 @@ def _blueprints_of(app: Flask, endpoint: str) -> Iterator[str]:
 
 def place_guards(app: Flask, config: Config) -> Iterator[Fault]:
     """Put these guards around the views; find those that cannot be kept."""
-    places: dict[tuple[str, str], tuple[ViewGuard, set[str]]] = {}
+    places: dict[tuple[str, str], tuple[Coming, set[str]]] = {}
     for endpoint, _, method in _served(app):
-        for guard, _ in guards_to_come(app, config, endpoint, method):
-            places.setdefault((endpoint, guard.mode), (guard, set()))[1].add(method)
+        for coming in guards_to_come(app, config, endpoint, method):
+            places.setdefault((endpoint, coming.guard.mode), (coming, set()))[1].add(method)
+    unlimited = {rule.endpoint for rule in app.url_map.iter_rules() if rule.methods is None}
     for blueprint in app.blueprints.values():
         setattr(blueprint, HAS_SERVED, True)
     views: dict[str, Any] = app.view_functions
     innermost_first = sorted(places, key=lambda place: -_OUTERMOST_FIRST.index(place[1]))
     for endpoint, mode in innermost_first:
-        given, methods = places[endpoint, mode]
-        guard = copy(given)
-        guard.only_methods = frozenset(methods)
+        coming, methods = places[endpoint, mode]
+        guard = copy(coming.guard)
+        if coming.blueprint is None or endpoint not in unlimited:
+            guard.only_methods = frozenset(methods)
         try:
             guard.check(endpoint, config)
             views[endpoint] = put_behind(guard, views[endpoint])

@@ -50,7 +50,38 @@ WATCHED = "flask_idempotence.input"
 _logger = logging.getLogger("flask_idempotence")
 
 
-class WatchedInput:
+class Input:
+    """An input of the server behind a `read` and a `readline`, by which all other ways read."""
+
+    _stream: IO[bytes]
+
+    def read(self, size: int | None = -1) -> bytes:
+        raise NotImplementedError
+
+    def readline(self, size: int | None = -1) -> bytes:
+        raise NotImplementedError
+
+    def read1(self, size: int | None = -1) -> bytes:
+        return self.read(size)
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readlines(self, _: int | None = -1) -> list[bytes]:
+        return list(self)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.readline, b"")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(("_", "read")) and name != "readable":  # a way around them
+            raise AttributeError(name)
+        return getattr(self._stream, name)
+
+
+class WatchedInput(Input):
     """An input of the server. Behind a guard, it raises where the body has broken off.
 
     Some servers pass on the bytes before a disconnect as if they were the body, others raise
@@ -84,13 +115,6 @@ class WatchedInput:
             data += more
         return data
 
-    read1 = read
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
     def readline(self, size: int | None = -1) -> bytes:
         most = -1 if size is None else size
         line = self._take(self._stream.readline, most)
@@ -98,18 +122,10 @@ class WatchedInput:
             self._break_off()
         return line
 
-    def readlines(self, _: int | None = -1) -> list[bytes]:
-        return list(self)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.readline, b"")
-
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(("_", "read")) and name != "readable":  # a way around the count
-            raise AttributeError(name)
         if name == "seek":
             self._left, self._is_endless, self.is_begun = 0, False, False
-        return getattr(self._stream, name)
+        return super().__getattr__(name)
 
     def _take(self, read: Callable[..., bytes], most: int) -> bytes:
         if self._is_endless and not 0 <= most <= self._left:

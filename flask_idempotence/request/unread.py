@@ -9,10 +9,10 @@ from typing import IO, Any
 
 from flask import Request
 
-from .body import IN_MEMORY, KEPT, WATCHED, KeptFile, kept_body, rewound
+from .body import IN_MEMORY, KEPT, WATCHED, Input, KeptFile, kept_body, rewound
 
 
-class _Tape:
+class _Tape(Input):
     """An input of which all that was read can be read again, up to its end or its error."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -25,8 +25,9 @@ class _Tape:
         self._is_rewound = True
         self._file.seek(0)
 
-    def _take(self, method: str, size: int = -1) -> bytes:
+    def _take(self, method: str, size: int | None = -1) -> bytes:
         self.is_used = True
+        size = -1 if size is None else size
         again: bytes = getattr(self._file, method)(size) if self._is_rewound else b""
         is_line = method == "readline" and again.endswith(b"\n")
         if again and (is_line or len(again) == size or self._error is not None):
@@ -47,7 +48,14 @@ class _Tape:
     readline = partialmethod(_take, "readline")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        found = super().__getattr__(name)
+        return self._seek if name == "seek" else found
+
+    def _seek(self, *where: int) -> int:
+        """Go to another place of the input, from which the tape begins again."""
+        self._file = KeptFile(IN_MEMORY)
+        self.is_used = self._is_rewound = False
+        return self._stream.seek(*where)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def test_its_views_are_guarded_and_those_that_are_registered_later(decorate, exp
 def test_a_rule_without_methods_is_guarded_for_each_unsafe_one():
     app = app_with(no_repeat_submit(5)(shop()))
     app.url_map.add(Rule("/any", endpoint="shop.pay"))
-    for method in ("PUT", "DELETE"):
+    for method in ("PUT", "DELETE", "PURGE"):
         sent = [app.test_client().open("/any", method=method).status_code for _ in range(2)]
         assert sent == [200, 409], method
 

@@ -4,6 +4,7 @@ from functools import partial
 from math import inf, nan
 
 import pytest
+from flask import request
 from helpers.apps import make_app
 from sqlalchemy.orm import scoped_session, sessionmaker
 
@@ -205,6 +206,23 @@ def test_of_an_argument_that_does_not_go_with_a_setting(options, settings, text)
     with pytest.raises(ConfigurationError, match="The view 'pay'") as caught:
         app.test_client().post("/")
     assert text in str(caught.value)
+
+
+NAMELESS = (
+    b"--b\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n"
+    b"--b\r\nContent-Disposition: form-data\r\n\r\n2\r\n--b--\r\n"
+)
+
+
+@pytest.mark.parametrize(("guard", "name"), [(idempotent, "compare"), (no_repeat_submit, "key")])
+def test_a_part_without_a_name_in_a_form_that_a_function_returns_is_400(guard, name):
+    app = make_app()
+    view = guard(**{name: lambda: dict(request.form)})(lambda: "done")
+    app.add_url_rule("/", "pay", view, methods=["POST"])
+    headers = {"Content-Type": "multipart/form-data; boundary=b", "Idempotency-Key": "k"}
+    answer = app.test_client().post("/", data=NAMELESS, headers=headers)
+    assert answer.status_code == 400
+    assert app.extensions["idempotence"].store.count_all() == 0
 
 
 LOOP = []

@@ -276,6 +276,30 @@ def test_the_rest_of_a_body_is_read_by_the_view_as_ever(mode, read, is_terminate
     pair.send(data=b"a\nb\nc\nd\n", headers=KEY, environ_overrides=environ)
 
 
+READERS = {
+    "data": lambda _: request.get_data(),
+    "into a buffer": lambda stream: io.BufferedReader(stream).read(),
+    "lines": lambda stream: b"".join(stream.readlines()),
+    "from the beginning": lambda stream: stream.seek(0) or stream.read(),
+}
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("compared", ["form", "stream"])
+def test_an_input_that_a_hook_has_replaced_is_read_by_the_view_as_ever(read, compared):
+    def replace():
+        request.environ["wsgi.input"] = io.BytesIO(request.environ["wsgi.input"].read())
+
+    seen = {"form": lambda: request.form["id"], "stream": lambda: request.stream.read(3).hex()}
+    pair = Pair(
+        idempotent(compare=seen[compared]),
+        view=lambda: READERS[read](request.environ["wsgi.input"]),
+    )
+    for app in (pair.bare, pair.app):
+        app.before_request(replace)
+    pair.send(data={"id": "1"}, headers=KEY)
+
+
 COMPARING = {"compare": lambda: request.stream.read().decode()}
 
 
