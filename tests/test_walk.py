@@ -23,7 +23,6 @@ from flask_idempotence import (
     one_time_token,
     signals,
 )
-from flask_idempotence.engine.claim import Owners
 from flask_idempotence.engine.engine import Engine
 
 MOST = {
@@ -149,7 +148,6 @@ def walks(redis_url, monkeypatch):
     for signal in vars(signals).values():
         if isinstance(signal, NamedSignal):  # another test's application may still listen
             monkeypatch.setattr(signal, "receivers", {})
-    monkeypatch.setattr(Owners, "_GOOD_FOR", 1e9)  # else now and then a request draws new ones
     for owner in (Engine, MemoryStore):  # another test may have moved the clock
         monkeypatch.setattr(owner, "clock", time.monotonic)
     return {"memory": walks_at("memory://"), "redis": walks_at(redis_url)}

@@ -17,9 +17,8 @@ from flask import Flask, has_request_context, request
 from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..response.headers import note_on
-from .claim import Claim, Runner
 from .engine import engine_of
-from .guard import Verdict
+from .guard import Claim, Runner, Verdict
 
 _blocks: ContextVar[tuple[Claim, ...]] = ContextVar("flask_idempotence_blocks", default=())
 """Of the blocks around the running code, and of those that it has outlived."""

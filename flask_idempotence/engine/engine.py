@@ -21,13 +21,30 @@ from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..request.tokens import Token
 from ..response.headers import NOTE, RequestNote, note_on
-from ..response.records import Slot, UnreadableRecord
+from ..response.records import UnreadableRecord
 from ..response.refusals import Refusal, StoreUnavailable
 from ..signals import claimed, observed, rejected, replayed, token_issued, token_spent
 from ..stores import process
-from ..stores.base import Claimed, ClaimOutcome, Running, Store, TokenOutcome, began_at
-from .claim import Claim, Owners
-from .guard import Guard, Question, Services, TokenIssue, Unguarded, Verdict, ViewGuard
+from ..stores.base import (
+    OWNER_BYTES,
+    Claimed,
+    ClaimOutcome,
+    Running,
+    Store,
+    TokenOutcome,
+    began_at,
+)
+from .guard import (
+    NO_QUESTION,
+    Claim,
+    Guard,
+    Question,
+    Services,
+    TokenIssue,
+    Unguarded,
+    Verdict,
+    ViewGuard,
+)
 from .keeper import Keeper, PendingSettlement
 from .settling import Settling
 from .store_calls import OBSERVED_SECONDS, FailurePolicy
@@ -49,6 +66,12 @@ _IN_MEMORY = (
 )
 
 
+def new_owner() -> bytes:
+    """Return the owner of a claim: the time, which commands show, and 80 random bits."""
+    beginning = int(time.time() * 1000).to_bytes(6)
+    return beginning + os.urandom(OWNER_BYTES - len(beginning))
+
+
 class Engine:
     """Claims the operations of one application, and answers for those that are claimed already."""
 
@@ -64,7 +87,6 @@ class Engine:
         self.policy = FailurePolicy(self.config, self.now)
         self.keeper = Keeper(store, self.policy, self.config, self.now)
         self.settling = Settling(services, self.keeper, self.now)
-        self._owners = Owners()
         self._requests = itertools.count()
         self._bound: dict[tuple[ViewGuard, str | None], ViewGuard] = {}
         self._old: set[str] = set()
@@ -119,8 +141,8 @@ class Engine:
             try:
                 if claim.owner:
                     self.keeper.watch(claim)
-                if claim.slot.key:
-                    if claim.traced is not None:
+                if claim.is_granted:
+                    if claim.app.debug:
                         claim.note("claimed")
                     claim.emit(claimed, lease=claim.lease, waited=claim.waited)
             except BaseException:  # such as a time-out of gevent's, in a receiver
@@ -129,7 +151,7 @@ class Engine:
                 raise
         elif found is not None:
             self._log(self._repeat_level, "replayed:", claim)
-            if claim.traced is not None:
+            if claim.app.debug:
                 claim.note("replayed")
             claim.emit(replayed, waited=claim.waited)
         return found
@@ -143,7 +165,7 @@ class Engine:
         within = claim.guard.within
         while True:
             self.locate(claim, question)
-            if outer and (held := self._held(outer, claim.slot.key)) is not None:
+            if outer and (held := self._held(outer, claim.key)) is not None:
                 claim.note("claimed already, by a guard further out")
                 begun = held.transaction
                 if within is None or (begun is not None and within.session() is begun.session):
@@ -174,15 +196,13 @@ class Engine:
                 _logger.warning(_IN_MEMORY)
         claim.question = question
         part = claim.guard.part or claim.endpoint
-        key = claim.key = keyring.store_key(
+        claim.key = keyring.store_key(
             app, claim.guard.mode, part, question.name, below=question.below
         )
-        if app.debug:
-            claim.traced = question
         if question.refusal is not None:  # signals and log lines have the key by now
             raise question.refusal
-        content = question.content
-        claim.slot = Slot(key) if content is None else Slot(key, keyring.digest(app, content))
+        if question.content is not None:
+            claim.fingerprint = keyring.digest(app, question.content)
 
     def _held(self, outer: Sequence[Claim], key: str) -> Claim | None:
         """Return the request's own claim of a key, from a guard further out.
@@ -191,7 +211,7 @@ class Engine:
         its writes are rolled back, or it may begin only once.
         """
         for claim in outer:
-            if claim.slot.key != key or claim.settled:
+            if claim.key != key or not claim.is_granted or claim.settled:
                 continue
             if not claim.has_raised or not (claim.transaction or claim.question.keep):
                 return claim
@@ -207,15 +227,15 @@ class Engine:
         question = claim.question
         if question.spends is not None:
             return self._spend(claim, question.spends)
-        (key, fingerprint), lease, keep = claim.slot, question.lease, question.keep
+        key, lease, keep = claim.key, question.lease, question.keep
         began = now = self.clock()
         pause = SHORTEST_PAUSE
         while True:
-            owner = self._owners.draw()
+            owner = new_owner()
             found = self.policy.call(
                 claim,
                 "claim",
-                partial(self.store.claim, key, owner, fingerprint, lease, keep),
+                partial(self.store.claim, key, owner, claim.fingerprint, lease, keep),
                 on_unknown=partial(self._take_back, claim, owner),
             )
             if isinstance(found, Claimed):
@@ -239,11 +259,11 @@ class Engine:
         # The claim may have been granted although its answer was lost.
         question = claim.question
         until = self.now() + max(question.lease, self.config.lease) + question.keep
-        release = partial(self.store.release, claim.slot.key, owner)
+        release = partial(self.store.release, claim.key, owner)
         self.keeper.retry(PendingSettlement(claim, "release", release, until))
 
     def _spend(self, claim: Claim, token: Token) -> Claim | TokenOutcome | None:
-        key, subject = claim.slot.key, self.services.keyring.subject(claim.app, token.bearer.text)
+        key, subject = claim.key, self.services.keyring.subject(claim.app, token.bearer.text)
         outcome = self.policy.call(
             claim, "take_token", lambda: self.store.take_token(key, subject)
         )
@@ -304,7 +324,7 @@ class Engine:
             return
         if len(self._old) >= _MOST_BOUND:
             self._old.clear()
-        self._old.add(claim.slot.key)
+        self._old.add(claim.key)
         _logger.warning(
             "A running request has held its claim for %.0f seconds, and others are refused: %s%s. "
             "If it is stuck, end its process: 'flask idempotence inspect --running' lists the "
@@ -319,7 +339,7 @@ class Engine:
         within = claim.guard.within
         if within is None:
             return None
-        claim.question, claim.slot = Question(b""), Slot("")
+        claim.question = NO_QUESTION
         claim.transaction = self.policy.call(claim, "begin", partial(within, None))
         return self._begin(claim.grant())
 

@@ -26,7 +26,7 @@ from ..config.settings import Config
 from ..response.refusals import LeaseLost, Refusal
 from ..stores.base import Outcome, Renewal, Store
 from ..stores.process import Living, call_at_exit, call_in_children, threads_stand_still
-from .claim import Claim
+from .guard import Claim
 from .store_calls import FailurePolicy
 
 _logger = logging.getLogger("flask_idempotence")
@@ -293,7 +293,7 @@ class Keeper:
         return claim.question.renewed or self._config.lease
 
     def _renewal(self, claim: Claim) -> Renewal:
-        return Renewal(claim.slot.key, claim.owner, self._renewed(claim))
+        return Renewal(claim.key, claim.owner, self._renewed(claim))
 
     def _schedule(self, at: float) -> threading.Thread | None:
         """Wake the thread at a time; return a new one, to be started without the lock."""

@@ -25,9 +25,8 @@ from ..request.unread import unread_input
 from ..response.headers import note_on
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores.base import Done
-from .claim import Claim
 from .engine import Engine
-from .guard import Question, Unguarded, Verdict, ViewGuard
+from .guard import Claim, Question, Unguarded, Verdict, ViewGuard
 from .settling import LOOKS_STREAMED, is_refusal
 from .store_calls import OBSERVED_SECONDS
 
@@ -80,9 +79,9 @@ class Observation:
                 wait=0,
             )
         engine.locate(claim, question)
-        if claim.slot.key in self._keys:
+        if claim.key in self._keys:
             return None
-        self._keys.add(claim.slot.key)
+        self._keys.add(claim.key)
         found, guard = self._in_time(partial(engine.ask_store, claim)), claim.guard
         if isinstance(found, Claim):
             self.claims.append(claim)

@@ -42,9 +42,8 @@ from ..response.headers import (
 )
 from ..response.refusals import LeaseLost, Refusal
 from ..signals import completed, released
-from ..stores.base import NO_FINGERPRINT, Completion, Outcome, Renewal
-from .claim import Claim
-from .guard import KEEP, SUCCESSES, Services, Settlement, Verdict, result_failed
+from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
+from .guard import KEEP, SUCCESSES, Claim, Services, Settlement, Verdict, result_failed
 from .keeper import Keeper, PendingSettlement
 
 if TYPE_CHECKING:
@@ -206,7 +205,7 @@ class Settling:
             add_kept_headers(on_request, response)
         try:
             ttl = claim.ttl or claim.guard.ttl
-            claim.record = self._services.records.remember(claim.slot, response, ttl)
+            claim.record = self._services.records.remember(claim, response, ttl)
         except Exception:
             _logger.exception("The response could not be recorded: %s", claim)
 
@@ -250,11 +249,10 @@ class Settling:
             return None
         settlement, completion, is_sent = KEEP, None, []
         try:
-            if claim.slot.key:
+            if claim.is_granted:
                 self._keeper.unwatch(claim)
                 settlement = claim.guard.settle(claim, self._now())
-                (key, fingerprint), ttl = claim.slot, settlement.seconds
-                completion = Completion(key, claim.owner, fingerprint, settlement.record, ttl)
+                completion = claim.completion(settlement)
             outcome = self._policy.call(
                 claim,
                 "commit",
@@ -271,8 +269,8 @@ class Settling:
                 except Exception:
                     _logger.exception("The claim ends with its lease: %s", claim)
             return error
-        if claim.slot.key:
-            if claim.traced is not None and outcome is Outcome.OK:
+        if claim.is_granted:
+            if outcome is Outcome.OK:
                 claim.note(f"{claim.reason}: committed, with the record")
             self._acknowledge(claim, settlement, outcome)
         return LeaseLost() if outcome is Outcome.STALE else None
@@ -282,9 +280,8 @@ class Settling:
         if claim.transaction is not None and claim.transaction.is_committed_below:
             _logger.error("%s %s", COMMITTED_BELOW, claim)
             claim.by_hand = Verdict.UNKNOWN
-            if claim.slot.key:
-                claim.record = claim.guard.unknown(claim.slot)
-        if not claim.slot.key:
+            claim.record = claim.guard.unknown(claim)
+        if not claim.is_granted:
             return
         is_quiet = not claim.owner or self._keeper.unwatch(claim)
         now = self._now()
@@ -296,7 +293,7 @@ class Settling:
             outcome = Outcome.OK
         elif is_quiet:
             outcome = self._policy.call(claim, settlement.call, send, after_view=True)
-        if claim.traced is not None:
+        if claim.app.debug:
             claim.note_settlement(settlement, outcome)
         if outcome is not None:
             claim.unacknowledged = False
@@ -305,10 +302,9 @@ class Settling:
             self._retry(claim, settlement, send)
 
     def send(self, claim: Claim, settlement: Settlement, until: float) -> Outcome:
-        (key, fingerprint), owner, store = claim.slot, claim.owner, self._store
+        key, owner, store = claim.key, claim.owner, self._store
         if settlement.call == "complete":
-            record, ttl = settlement.record, settlement.seconds
-            return store.complete(key, owner, fingerprint, record, ttl)
+            return store.complete(*claim.completion(settlement))
         if settlement.call == "put_token" and (token := claim.question.spends) is not None:
             services = self._services
             # A clock that is behind the one of the issue does not lengthen it.
@@ -388,7 +384,7 @@ class _WatchedBody(Iterator[Any]):
         # Cut off: the work of the body may be done in part, or its last bytes may be lost.
         is_cut_off = not self._has_ended and claim.verdict is not Verdict.KEPT
         if is_cut_off and claim.guard.keeps_records:
-            claim.record = claim.guard.unknown(claim.slot)
+            claim.record = claim.guard.unknown(claim)
         self._settling.settle(claim)
 
 

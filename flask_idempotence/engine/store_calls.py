@@ -22,7 +22,7 @@ from ..response.headers import note_on
 from ..response.refusals import StoreUnavailable
 from ..signals import store_failed
 from ..stores.process import call_in_children
-from .claim import Claim
+from .guard import Claim
 
 _logger = logging.getLogger("flask_idempotence")
 

@@ -14,14 +14,13 @@ from uuid import UUID
 
 from flask import current_app
 
-from ..engine.claim import Claim
 from ..engine.current import enter_block, leave_block, own_blocks
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     RELEASE,
+    Claim,
     Found,
     Guard,
-    Operation,
     Question,
     Settlement,
     Unguarded,
@@ -148,7 +147,7 @@ class Block:
             return self._result
         engine = engine_of(claim.app)
         try:
-            return engine.services.records.result(claim.slot, self._done)
+            return engine.services.records.result(claim, self._done)
         except UnreadableRecord as error:
             _logger.error("A result cannot be read: it is %s: %s", error, claim)
             refusal = ResponseNotStored("The operation is done, but its result is not known.")
@@ -231,11 +230,11 @@ class MutexGuard(BlockGuard):
     lease: float | None = arguments.of_setting("lease")
     wait: float | None = argument(arguments.wait)
 
-    def answer(self, _operation: Operation, found: Found) -> NoReturn:
+    def answer(self, _claim: Claim, found: Found) -> NoReturn:
         remaining = getattr(found, "remaining", 0.0)
         raise Running("This is locked by another. Try again soon.", remaining=remaining)
 
-    def settle(self, _operation: Operation, _now: float) -> Settlement:
+    def settle(self, _claim: Claim, _now: float) -> Settlement:
         return RELEASE
 
 

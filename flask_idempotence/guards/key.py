@@ -15,8 +15,8 @@ from ..config.settings import CLOCK_SKEW, Config, Guarantee, OnRepeat, OnStoreEr
 from ..engine.guard import (
     FAILURES,
     RELEASE,
+    Claim,
     Found,
-    Operation,
     Question,
     Settlement,
     Unguarded,
@@ -216,20 +216,20 @@ class KeyGuard(ViewGuard):
             identity=identity,
         )
 
-    def answer(self, operation: Operation, found: Found) -> Response:
+    def answer(self, claim: Claim, found: Found) -> Response:
         if not getattr(found, "matches", True):
             raise refusals.KeyReused
         if isinstance(found, Crashed):
             raise refusals.OutcomeUnknown
         if not isinstance(found, Done):
             raise refusals.KeyInProgress
-        records, slot = self.services.records, operation.slot
-        if self.on_repeat != "replay" and not records.is_unknown(slot, found.record):
+        records = self.services.records
+        if self.on_repeat != "replay" and not records.is_unknown(claim, found.record):
             raise refusals.KeyRepeated
         # With a content type, so that none is made up: that takes longer than all the rest.
         response = self.services.app.response_class(content_type="")
         try:
-            is_whole = records.replay(slot, found.record, response)
+            is_whole = records.replay(claim, found.record, response)
         except RecordOfAnotherRequest as error:
             raise refusals.KeyReused from error
         except UnreadableRecord as error:
@@ -241,13 +241,13 @@ class KeyGuard(ViewGuard):
             response.headers.add(EXPIRES_HEADER, max(0, int(found.remaining)))
         return response
 
-    def settle(self, operation: Operation, _now: float) -> Settlement:
-        is_run = operation.verdict is Verdict.FAILED  # and released neither by hand nor unrun
-        if operation.verdict in FAILURES and not (is_run and self._at_most_once):
+    def settle(self, claim: Claim, _now: float) -> Settlement:
+        is_run = claim.verdict is Verdict.FAILED  # and released neither by hand nor unrun
+        if claim.verdict in FAILURES and not (is_run and self._at_most_once):
             return RELEASE
-        record, ttl = operation.record, operation.ttl or self.ttl
+        record, ttl = claim.record, claim.ttl or self.ttl
         if record is None:
-            record = self.services.records.remember_status(operation.slot, 500, ttl)
+            record = self.services.records.remember_status(claim, 500, ttl)
         return Settlement("complete", ttl, record)
 
     # The key

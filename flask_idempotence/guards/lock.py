@@ -20,8 +20,8 @@ from ..engine.guard import (
     KEEP,
     RELEASE,
     SAFE_METHODS,
+    Claim,
     Found,
-    Operation,
     Question,
     Settlement,
     ViewGuard,
@@ -114,7 +114,7 @@ class LockGuard(ViewGuard):
             name = arguments.canonical_result("no_repeat_submit(key=...)", request, named)
         return Question(name, lease=self._lease, wait=self.wait or 0.0, identity=identity)
 
-    def answer(self, _operation: Operation, found: Found) -> NoReturn:
+    def answer(self, _claim: Claim, found: Found) -> NoReturn:
         left = self.interval
         if isinstance(found, Running):
             left = min(found.remaining, left)
@@ -122,11 +122,11 @@ class LockGuard(ViewGuard):
         refusal.is_worded = self._is_worded
         raise refusal
 
-    def settle(self, operation: Operation, now: float) -> Settlement:
-        if operation.verdict in FAILURES:
+    def settle(self, claim: Claim, now: float) -> Settlement:
+        if claim.verdict in FAILURES:
             return RELEASE
-        began, lease = operation.granted_at, operation.question.lease
-        if operation.was_renewed or now >= began + lease:
+        began, lease = claim.granted_at, claim.question.lease
+        if claim.was_renewed or now >= began + lease:
             # A slow view: requests that queued behind it come only now.
             return Settlement("renew", self.interval)
         if lease != self.interval:

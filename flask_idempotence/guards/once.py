@@ -19,14 +19,13 @@ from typing import Any, Self
 
 from flask import Flask, current_app, has_request_context, request
 
-from ..engine.claim import Claim
 from ..engine.current import operations_around
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     FAILURES,
     RELEASE,
+    Claim,
     Found,
-    Operation,
     Question,
     Settlement,
     Unguarded,
@@ -77,20 +76,20 @@ class OnceGuard(BlockGuard):
         if self.within is not None:
             self.on_store_error = "reject"
 
-    def answer(self, operation: Operation, found: Found) -> bytes:
+    def answer(self, claim: Claim, found: Found) -> bytes:
         if not isinstance(found, Done):
             raise Running(remaining=getattr(found, "remaining", 0.0))
-        if self.services.records.is_unknown(operation.slot, found.record):
+        if self.services.records.is_unknown(claim, found.record):
             raise OutcomeUnknown(
                 "This operation was committed in part, and whether the rest took effect is "
                 "unknown. Look it up, and forget() the operation before it runs again."
             )
         return found.record
 
-    def settle(self, operation: Operation, _now: float) -> Settlement:
-        if operation.verdict in FAILURES or operation.record is None:
+    def settle(self, claim: Claim, _now: float) -> Settlement:
+        if claim.verdict in FAILURES or claim.record is None:
             return RELEASE
-        return Settlement("complete", self.ttl, operation.record)
+        return Settlement("complete", self.ttl, claim.record)
 
 
 class Once(Block):
@@ -185,11 +184,11 @@ class Once(Block):
         if claim.verdict not in FAILURES:
             records, ttl = engine.services.records, self._guard.ttl
             try:
-                claim.record = records.remember_result(claim.slot, self._result, ttl)
+                claim.record = records.remember_result(claim, self._result, ttl)
             except TypeError as no_json:
                 problem = no_json
                 # It has been done, and must not be done again.
-                claim.record = records.remember_status(claim.slot, 0, ttl)
+                claim.record = records.remember_status(claim, 0, ttl)
                 if claim.transaction is not None:
                     claim.judge(Verdict.FAILED)  # and rolled back: the next call does it again
         problem = engine.settling.settle(claim) or problem
@@ -206,7 +205,7 @@ def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in 
     guard = OnceGuard().bind(engine.services, None, on_store_error="reject")
     claim = Claim(app, guard, scope)
     engine.locate(claim, guard.question(name_of("once", scope, id=id)))
-    key = claim.slot.key
+    key = claim.key
     store, policy = inspectable(engine.store), engine.policy
     steps_gone = partial(policy.call, claim, "scan", partial(forget_steps, engine, key))
     try:
@@ -248,10 +247,10 @@ class StepGuard(OnceGuard):
     mode = "step"
     decorator = "step"
 
-    def answer(self, operation: Operation, found: Found) -> bytes:
+    def answer(self, claim: Claim, found: Found) -> bytes:
         if not getattr(found, "matches", True):
             raise KeyReused
-        return super().answer(operation, found)
+        return super().answer(claim, found)
 
 
 class Step(Once):
@@ -291,7 +290,7 @@ class Step(Once):
         if operation is None:
             return Unguarded("a step of an operation that runs unguarded")
         question = guard.question(self._text)
-        return question._replace(content=operation.question.content, below=operation.slot.key)
+        return question._replace(content=operation.question.content, below=operation.key)
 
     def __enter__(self) -> Self:
         """Renew the operation's claim, and claim the step, or read its result.
@@ -319,7 +318,7 @@ class Step(Once):
         self._guard = copy(self._guard)
         self._guard.ttl = operation.guard.ttl
         self._guard.on_store_error = self._guard.on_store_error or operation.on_store_error
-        name = name_of("step key", operation.slot.key, self._text.hex(), id="-")
+        name = name_of("step key", operation.key, self._text.hex(), id="-")
         self.key = engine.services.keyring.digest(engine.services.app, name).hex()
         return super().__enter__()
 

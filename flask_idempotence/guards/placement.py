@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 from flask import Blueprint, Flask, request
 
 from ..config.settings import Config
-from ..engine.claim import Claim
 from ..engine.engine import engine_of
-from ..engine.guard import Guard, ViewGuard
+from ..engine.guard import Claim, Guard, ViewGuard
 from ..engine.observing import ERROR
 from ..errors import NEEDS_DATABASE, ConfigurationError
 from ..exactly_once import takes_completions

@@ -12,8 +12,8 @@ from ..config.settings import Config, OnStoreError
 from ..engine.guard import (
     FAILURES,
     KEEP,
+    Claim,
     Found,
-    Operation,
     Question,
     Settlement,
     Verdict,
@@ -70,8 +70,8 @@ class TokenGuard(ViewGuard):
         token = self.services.tokens.read(self.services.app, request, text, self.purpose)
         return Question(token.name, spends=token, identity=token.bearer)
 
-    def answer(self, operation: Operation, found: Found) -> NoReturn:
-        question, token = operation.question, operation.question.spends
+    def answer(self, claim: Claim, found: Found) -> NoReturn:
+        question, token = claim.question, claim.question.spends
         if found is TokenOutcome.NOT_YOURS:
             is_user = question.identity is not None and bool(question.identity.text)
             sender = "another user than this one" if is_user else "a user, and this is a guest"
@@ -80,8 +80,8 @@ class TokenGuard(ViewGuard):
             self.services.tokens.check_age(token)
         raise TokenSpent().because("it has been spent, or the store no longer knows it")
 
-    def settle(self, operation: Operation, _now: float) -> Settlement:
-        verdict, is_restored = operation.verdict, operation.is_restored
+    def settle(self, claim: Claim, _now: float) -> Settlement:
+        verdict, is_restored = claim.verdict, claim.is_restored
         if verdict is Verdict.CUT_OFF:
             return Settlement("put_token", again=is_restored)
         is_due = self.restore_on_failure or verdict is Verdict.RELEASED

@@ -12,10 +12,10 @@ from typing import Any, ParamSpec, TypeVar
 from flask import Blueprint, Flask, Request, Response, after_this_request, current_app
 from flask.globals import request_ctx
 
-from ..engine.claim import Claim
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     SAFE_METHODS,
+    Claim,
     Question,
     Unguarded,
     ViewGuard,

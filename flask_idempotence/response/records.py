@@ -25,14 +25,13 @@ import struct
 import time
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Protocol
 
 from flask import Response
 from werkzeug.http import HTTP_STATUS_CODES
 
 from ..config.settings import CLOCK_SKEW, Config
 from ..errors import ConfigurationError
-from ..stores.base import NO_FINGERPRINT
 from .headers import EXPIRES_HEADER, REPLAYED_HEADER, STORED_HEADER
 from .refusals import OutcomeUnknown
 
@@ -79,14 +78,13 @@ class RecordOfAnotherRequest(UnreadableRecord):
     """An encrypted record is for the same key, and was made for another request."""
 
 
-class Slot(NamedTuple):
-    """A place in the store: its key, and the fingerprint (16 bytes) of its request."""
+class Bound(Protocol):
+    """What an encrypted record is bound to: a claim."""
 
-    key: str
-    fingerprint: bytes = NO_FINGERPRINT
-
-    def __repr__(self) -> str:
-        return "<Slot>"
+    @property
+    def key(self) -> str: ...
+    @property
+    def fingerprint(self) -> bytes: ...
 
 
 class Records:
@@ -108,7 +106,7 @@ class Records:
                 ) from None
             self._vault = MultiFernet([Fernet(key) for key in config.key_encryption_keys])
 
-    def remember(self, claim: Slot, response: Response, ttl: float) -> bytes:
+    def remember(self, claim: Bound, response: Response, ttl: float) -> bytes:
         """Return the record of a response; of its status alone where it is streamed or too large.
 
         An encrypted one is good for the claim's key and fingerprint only, and for `ttl` seconds,
@@ -128,20 +126,20 @@ class Records:
                 return self._seal(claim, _DEFLATED, deflated, ttl)
         return self._seal(claim, _RESPONSE, whole, ttl)
 
-    def remember_status(self, claim: Slot, status: int, ttl: float) -> bytes:
+    def remember_status(self, claim: Bound, status: int, ttl: float) -> bytes:
         return self._seal(claim, _BODILESS, b"%d" % status, ttl)
 
-    def remember_unknown(self, claim: Slot, ttl: float) -> bytes:
+    def remember_unknown(self, claim: Bound, ttl: float) -> bytes:
         """Return a record that only says that the operation may have taken effect, or not."""
         return self._seal(claim, _UNKNOWN, b"", ttl)
 
-    def is_unknown(self, asked: Slot, record: bytes) -> bool:
+    def is_unknown(self, asked: Bound, record: bytes) -> bool:
         try:
             return self._open(asked, record)[0] == _UNKNOWN
         except UnreadableRecord:
             return False
 
-    def remember_result(self, claim: Slot, result: object, ttl: float) -> bytes:
+    def remember_result(self, claim: Bound, result: object, ttl: float) -> bytes:
         """Return the record of a result; one over `IDEMPOTENCE_KEY_MAX_BODY` is left out of it."""
         try:
             text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -152,7 +150,7 @@ class Records:
             return self.remember_status(claim, 0, ttl)
         return self._seal(claim, _RESULT, content, ttl)
 
-    def result(self, asked: Slot, record: bytes) -> object:
+    def result(self, asked: Bound, record: bytes) -> object:
         kind, content = self._open(asked, record)
         if kind != _RESULT:
             raise UnreadableRecord("without a result")
@@ -161,7 +159,7 @@ class Records:
         except (ValueError, RecursionError) as error:
             raise UnreadableRecord(f"damaged: {type(error).__name__}") from None
 
-    def replay(self, asked: Slot, record: bytes, response: Response) -> bool:
+    def replay(self, asked: Bound, record: bytes, response: Response) -> bool:
         """Fill a response from a record; return whether it holds one at all."""
         kind, content = self._open(asked, record)
         if kind == _BODILESS:
@@ -187,7 +185,7 @@ class Records:
             raise UnreadableRecord("damaged: it is cut off")
         return content
 
-    def _seal(self, claim: Slot, kind: bytes, content: bytes, ttl: float) -> bytes:
+    def _seal(self, claim: Bound, kind: bytes, content: bytes, ttl: float) -> bytes:
         content = kind + b" " + content
         record = b"%s%08x %s" % (_PLAIN, zlib.crc32(content), content)
         if self._vault is None:
@@ -196,7 +194,7 @@ class Records:
         bound = _BINDING.pack(_digest(claim.key), claim.fingerprint, expires)
         return _ENCRYPTED + self._vault.encrypt(bound + record)
 
-    def _open(self, asked: Slot, record: bytes) -> tuple[bytes, bytes]:
+    def _open(self, asked: Bound, record: bytes) -> tuple[bytes, bytes]:
         is_encrypted = record.startswith(_ENCRYPTED)
         if is_encrypted:
             record = self._decrypt(asked, record[1:])
@@ -209,7 +207,7 @@ class Records:
         kind, _, content = record[11:].partition(b" ")
         return kind, content
 
-    def _decrypt(self, asked: Slot, sealed: bytes) -> bytes:
+    def _decrypt(self, asked: Bound, sealed: bytes) -> bytes:
         if self._vault is None:
             raise UnreadableRecord("encrypted, and IDEMPOTENCE_KEY_ENCRYPTION_KEYS is empty")
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - an extra

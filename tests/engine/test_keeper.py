@@ -19,7 +19,7 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.engine.claim import Claim
+from flask_idempotence.engine.guard import Claim
 from flask_idempotence.engine.keeper import MAX_FAILURES, NO_THREADS, PendingSettlement
 from flask_idempotence.guards.lock import LockGuard
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Running

@@ -9,7 +9,7 @@ from helpers.apps import make_app
 from helpers.every_store import storage_settings
 
 from flask_idempotence import idempotent, no_repeat_submit
-from flask_idempotence.engine.claim import Owners
+from flask_idempotence.engine import engine as engine_module
 
 LOG = "A running request has held its claim for"
 
@@ -33,7 +33,7 @@ def send(app, path="/key"):
 def claims_began(monkeypatch, seconds):
     """Let each claim of the engine say that it began so many seconds ago."""
     began = int((time.time() - seconds) * 1000).to_bytes(6)
-    monkeypatch.setattr(Owners, "draw", lambda _: began + os.urandom(10))
+    monkeypatch.setattr(engine_module, "new_owner", lambda: began + os.urandom(10))
 
 
 @pytest.mark.parametrize(("age", "lines"), [(55, 0), (65, 1)])

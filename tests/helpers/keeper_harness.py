@@ -3,12 +3,10 @@
 import os
 
 from flask_idempotence.config.settings import Config
-from flask_idempotence.engine.claim import Claim
-from flask_idempotence.engine.guard import Question
+from flask_idempotence.engine.guard import Claim, Question
 from flask_idempotence.engine.keeper import Keeper
 from flask_idempotence.engine.store_calls import FailurePolicy
 from flask_idempotence.guards.lock import LockGuard
-from flask_idempotence.response.records import Slot
 from flask_idempotence.testing import FakeClock
 from helpers.apps import make_app
 
@@ -16,7 +14,7 @@ from helpers.apps import make_app
 def leased_claim(app, lease, now, key="k"):
     """Return a claim with a lease that began now."""
     claim = Claim(app, LockGuard(), "view")
-    claim.key, claim.slot = key, Slot(key)
+    claim.key = key
     claim.question = Question(b"", lease=lease)
     return claim.grant(os.urandom(16), now)
 

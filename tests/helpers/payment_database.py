@@ -158,6 +158,6 @@ def is_clean(session):
 
 def lose_claim():
     claim = current_guard._claim
-    store, key = claim.app.extensions["idempotence"].store, claim.slot.key
+    store, key = claim.app.extensions["idempotence"].store, claim.key
     store.remove(key)
     store.claim(key, b"r" * 16, b"f" * 16, 30, 0)

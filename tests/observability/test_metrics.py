@@ -192,7 +192,7 @@ def test_a_keeper_that_is_late_shows_it(registry):
     harness.keeper.policy.instruments = app.extensions["idempotence"].engine.policy.instruments
     for key, lease in (("a", 9.0), ("b", 24.0)):
         hold = harness.hold(key, lease=lease)
-        harness.store.claim(key, hold.owner, hold.slot.fingerprint, lease, 0)
+        harness.store.claim(key, hold.owner, hold.fingerprint, lease, 0)
     clock.advance(3.0)
     harness.keeper.tick()  # a is due, just now
     clock.advance(7.5)

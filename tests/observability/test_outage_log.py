@@ -10,7 +10,7 @@ from helpers.apps import make_app
 
 from flask_idempotence import MemoryStore, StoreError, StoreUnavailable, no_repeat_submit
 from flask_idempotence.config.settings import Config
-from flask_idempotence.engine.claim import Claim
+from flask_idempotence.engine.guard import Claim
 from flask_idempotence.engine.store_calls import LOG_EVERY, FailurePolicy
 from flask_idempotence.guards.lock import LockGuard
 from flask_idempotence.testing import FakeClock, record_signals

@@ -7,6 +7,7 @@ import sys
 import tracemalloc
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cryptography.fernet import Fernet
@@ -19,11 +20,11 @@ import flask_idempotence
 from flask_idempotence import ConfigurationError
 from flask_idempotence.config.runtime import read_config
 from flask_idempotence.config.settings import Config
-from flask_idempotence.response.records import Records, Slot, UnreadableRecord
+from flask_idempotence.response.records import Records, UnreadableRecord
 from flask_idempotence.response.refusals import OutcomeUnknown
 
 PLAIN = Records(Config())
-K, TTL = Slot("k", b"f" * 16), 60
+K, TTL = SimpleNamespace(key="k", fingerprint=b"f" * 16), 60
 KEY = b"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 ENCRYPTED = Records(Config(key_encryption_keys=(KEY,)))
 

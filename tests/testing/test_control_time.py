@@ -19,8 +19,8 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-from flask_idempotence.engine.claim import Claim
 from flask_idempotence.engine.engine import Engine
+from flask_idempotence.engine.guard import Claim
 from flask_idempotence.guards.lock import LockGuard
 from flask_idempotence.request.tokens import Tokens
 from flask_idempotence.response.records import Records

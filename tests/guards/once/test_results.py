@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from types import SimpleNamespace
 
 import pytest
 from cryptography.fernet import Fernet
@@ -11,7 +12,7 @@ from helpers.store_assertions import values_of
 
 from flask_idempotence import ResponseNotStored, current_guard
 from flask_idempotence.config.settings import Config
-from flask_idempotence.response.records import Records, Slot, UnreadableRecord
+from flask_idempotence.response.records import Records, UnreadableRecord
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -149,7 +150,7 @@ def test_a_result_is_good_for_no_other_operation():
 
 
 PLAIN = Records(Config())
-K, TTL = Slot("k"), 60
+K, TTL = SimpleNamespace(key="k", fingerprint=bytes(16)), 60
 
 
 def sealed(content):

@@ -214,7 +214,6 @@ def test_connections_that_commit_by_themselves_get_a_transaction(pay_app, how):
 
 def test_an_error_that_is_the_statements_own_is_the_applications(pay_app):
     """PyMySQL's OperationalError is the class of outages, and of an unknown column."""
-
     site = pay_app(lambda session: (session.add(Payment(amount=1)), "paid")[1])
     with site.engine.begin() as connection:
         connection.execute(text("ALTER TABLE payments DROP COLUMN reference"))
