@@ -189,8 +189,8 @@ def _bytes(told: dict) -> str:
 
 def legend() -> str:
     return (
-        f"{SIGNS['holds']} holds · {SIGNS['differs']} differs: a caller may dislike it, and can "
-        f"live with it · {SIGNS['fails']} fails: an effect happened more than once, an answer "
+        f"{SIGNS['holds']} holds · {SIGNS['differs']} acceptable, but callers may "
+        f"notice · {SIGNS['fails']} fails: an effect happened more than once, an answer "
         "went to the wrong person or request, or a key is blocked for more than five minutes · "
         f"{SIGNS['skipped']} does not apply"
     )
