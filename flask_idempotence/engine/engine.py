@@ -13,12 +13,11 @@ from functools import partial
 from typing import Any
 
 from flask import Flask, Request, Response, has_request_context
-from flask.globals import request_ctx
 
 from ..config.runtime import Switches
 from ..config.settings import CLOCK_SKEW, REPEATS
 from ..errors import ConfigurationError
-from ..request.proxies import actual
+from ..request.proxies import current_context, current_request
 from ..request.tokens import Token
 from ..response.headers import NOTE, RequestNote, note_on
 from ..response.records import UnreadableRecord
@@ -401,7 +400,7 @@ def engine_of(app: Flask) -> Engine:
 
 def finish_request(app: Flask, response: Response, **_: object) -> None:
     """Settle by the response that is sent; receives the signal `request_finished`."""
-    context = actual(request_ctx)
+    context = current_context()
     if type(response.response) is not list or NOTE in vars(context.request):
         engine_of(app).settling.finish(context.request, id(context), response)
 
@@ -413,7 +412,7 @@ def note_exception(_app: Flask, **_: object) -> None:
     """
     if not has_request_context():
         return
-    request = actual(request_ctx).request
+    request = current_request()
     on_request = note_on(request)
     for claim in on_request.claims:
         if not claim.settled and not claim.in_view:
@@ -427,7 +426,7 @@ def note_exception(_app: Flask, **_: object) -> None:
 
 
 def tear_down_request(error: BaseException | None) -> None:
-    context = actual(request_ctx)
+    context = current_context()
     found: RequestNote | None = vars(context.request).get(NOTE)
     if found is not None and found.claims:
         engine_of(context.app).settling.tear_down(found.claims, id(context), error)

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from blinker import NamedSignal
 from flask import Flask, Request, Response, has_request_context
-from flask.globals import request_ctx
 from flask.logging import default_handler, has_level_handler
 
 from ..config.runtime import Callbacks
@@ -34,7 +33,7 @@ from ..exactly_once import TransactionFactory
 from ..request.body import WATCHED, WatchedInput
 from ..request.fingerprint import SHORT_HASH, Keyring
 from ..request.identity import Identities, Identity
-from ..request.proxies import actual
+from ..request.proxies import current_context, current_request
 from ..request.tokens import Token, Tokens
 from ..request.warnings import NearMisses
 from ..response.headers import RequestNote
@@ -229,7 +228,7 @@ class Claim:
     @property
     def route(self) -> str:
         """The method and the rule of the request for a log line: an address holds arguments."""
-        request = actual(request_ctx).request if has_request_context() else None
+        request = current_request() if has_request_context() else None
         if request is None or request.url_rule is None:
             return ""
         return f" route={request.method} {request.url_rule.rule}"
@@ -313,7 +312,7 @@ class Claim:
     # The view
 
     def enter_view(self, on_request: RequestNote) -> None:
-        context = actual(request_ctx)
+        context = current_context()
         self.context = id(context)
         self.in_view = True
         on_request.claims.append(self)

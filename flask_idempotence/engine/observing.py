@@ -15,12 +15,11 @@ from functools import partial
 from typing import TypeVar
 
 from flask import Request, Response
-from flask.globals import request_ctx
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
 from ..request.body import guard_input
-from ..request.proxies import actual
+from ..request.proxies import current_context, current_request
 from ..request.unread import unread_input
 from ..response.headers import note_on
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
@@ -106,7 +105,7 @@ class Observation:
         try:
             if response is None:
                 claim.judge(Verdict.FAILED)
-            elif is_refusal(note_on(actual(request_ctx).request), response):
+            elif is_refusal(note_on(current_request()), response):
                 claim.judge(Verdict.NOT_RUN)
             elif engine.settling.judged(claim, claim.guard.has_failed, _copy_of(response)):
                 claim.judge(Verdict.FAILED)
@@ -158,7 +157,7 @@ def _can_be_kept(response: Response, most: int) -> bool:
 @contextmanager
 def _session_as_it_was() -> Iterator[None]:
     """Let a session that only a guard has read pass as unread: else Flask adds `Vary: Cookie`."""
-    context = vars(actual(request_ctx))
+    context = vars(current_context())
     session = context.get("_session", context.get("session"))
     is_unread = getattr(session, "accessed", None) is False
     try:

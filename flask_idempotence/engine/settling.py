@@ -24,12 +24,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from flask import Request, Response
-from flask.globals import request_ctx
 from werkzeug.wsgi import ClosingIterator
 
 from ..config.runtime import FailedPredicate
 from ..errors import COMMITTED_BELOW
-from ..request.proxies import actual
+from ..request.proxies import current_request, handle_user_exception
 from ..response.headers import (
     EXPIRES_HEADER,
     REFUSAL_HEADER,
@@ -142,7 +141,7 @@ class Settling:
             is_error = response.status_code >= 400 and response.status_code != claim.status
             if is_error and claim.guard.keeps_records:
                 # It was made after the view: the record must not claim a success.
-                self._take_record(claim, note_on(actual(request_ctx).request), response)
+                self._take_record(claim, note_on(current_request()), response)
             claim.status = response.status_code
         # A file is sent by the server itself, which forgets the response before it begins.
         if is_streamed and not response.direct_passthrough:
@@ -218,7 +217,7 @@ class Settling:
         try:
             raise problem
         except Exception as error:  # noqa: BLE001 - without a handler, Flask raises it again
-            page = app.make_response(app.handle_user_exception(error))
+            page = app.make_response(handle_user_exception(app, error))
         return problem.mark(page) if isinstance(problem, Refusal) else page
 
     # The settlement

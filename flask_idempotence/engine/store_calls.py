@@ -13,11 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from flask import has_request_context
-from flask.globals import request_ctx
 
 from ..config.settings import Config
 from ..errors import StoreError
-from ..request.proxies import actual
+from ..request.proxies import current_request
 from ..response.headers import note_on
 from ..response.refusals import StoreUnavailable
 from ..signals import store_failed
@@ -178,7 +177,7 @@ def _meets_outage_first() -> bool:
     """Whether a request meets the outage at its first guard: nested ones count as one."""
     if not has_request_context():
         return True
-    note = note_on(actual(request_ctx).request)
+    note = note_on(current_request())
     is_first, note.has_met_outage = not note.has_met_outage, True
     return is_first
 

@@ -10,7 +10,6 @@ from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from flask import Blueprint, Flask, Request, Response, after_this_request, current_app
-from flask.globals import request_ctx
 
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
@@ -26,7 +25,7 @@ from ..engine.observing import Observation
 from ..engine.settling import Settling
 from ..errors import ConfigurationError
 from ..request.body import guard_input
-from ..request.proxies import actual
+from ..request.proxies import actual, current_context
 from ..response.headers import RequestNote, forbid_storing, may_be_stored, note_on
 from ..response.refusals import Refusal
 
@@ -114,7 +113,7 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(view)
     def behind_guard(*args: P.args, **kwargs: P.kwargs) -> Any:
-        context = actual(request_ctx)
+        context = current_context()
         app, request = context.app, context.request
         call = partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
         engine = engine_of(app)  # which fails for safe methods, too, where there is none

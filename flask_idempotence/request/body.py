@@ -17,7 +17,6 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
 from flask import Flask, Request, Response, after_this_request
-from flask.globals import request_ctx
 from werkzeug.exceptions import (
     ClientDisconnected,
     HTTPException,
@@ -28,7 +27,7 @@ from werkzeug.exceptions import (
 from werkzeug.wsgi import LimitedStream, get_content_length
 
 from ..errors import ConfigurationError
-from .proxies import actual
+from .proxies import current_request
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -161,7 +160,7 @@ def watch_input(_: Flask, **__: object) -> None:
 
     From the beginning, since the application may read it before a guard does.
     """
-    environ = actual(request_ctx).request.environ
+    environ = current_request().environ
     has_body = (environ.get("CONTENT_LENGTH") or "0") != "0" or "HTTP_TRANSFER_ENCODING" in environ
     if has_body and environ.get(KEPT) is None:
         environ["wsgi.input"] = environ[WATCHED] = WatchedInput(environ)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from flask import Flask, Request, g
-from flask.globals import request_ctx
 
 from ..config.runtime import Callbacks
 from ..config.settings import Config
@@ -24,7 +23,7 @@ from .logins import (
     loaded_sender,
     users_of,
 )
-from .proxies import actual, session_with_content
+from .proxies import actual, current_context, session_with_content
 from .warnings import IdentityWarnings
 
 _Sources = Mapping[str, Callable[[Flask, "Request"], list[Sender]]]
@@ -140,7 +139,7 @@ class Identities:
         load, names = self._callbacks.load_identity, request.environ.keys()
         is_telling = not names <= self._warnings.meaningless
         # Flask adds `Vary: Cookie` once a session is read: an empty one is passed over.
-        session = getattr(actual(request_ctx), "_session", None)
+        session = getattr(current_context(), "_session", None)
         has_library = getattr(app, "login_manager", None) is not None
         is_listed = is_telling and not names.isdisjoint(self._credentials.names)
         may_find = {

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from operator import methodcaller
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from flask.globals import request_ctx
+import flask.globals
+from flask import Flask, Request, request
+from flask.globals import app_ctx
 from flask.sessions import SessionMixin
 from werkzeug.local import LocalProxy
+
+if TYPE_CHECKING:
+    from flask.ctx import RequestContext
 
 T = TypeVar("T")
 
@@ -19,9 +26,25 @@ class _Actual(Protocol):
 actual: _Actual = methodcaller("_get_current_object")
 """Return the object behind one of Flask's proxies."""
 
+_REQUEST_CONTEXT: Any = vars(flask.globals).get("request_ctx", app_ctx)
+_HAS_ONE_CONTEXT = _REQUEST_CONTEXT is app_ctx
+"""Whether Flask has one kind of context, which its methods take first (since Flask 3.2)."""
+
+current_context: Callable[[], RequestContext] = partial(actual, _REQUEST_CONTEXT)
+"""Return the context of the current request; `RuntimeError` without one."""
+
+current_request: Callable[[], Request] = partial(actual, request)
+"""Return the current request; `RuntimeError` without one."""
+
 
 def unproxied(each: T) -> T:
     return actual(each) if isinstance(each, LocalProxy) else each
+
+
+def handle_user_exception(app: Flask, error: Exception) -> Any:
+    """Return the value of the application's handler of an error, as Flask calls it."""
+    handle: Callable[..., Any] = app.handle_user_exception
+    return handle(current_context(), error) if _HAS_ONE_CONTEXT else handle(error)
 
 
 def session_with_content() -> SessionMixin | None:
@@ -30,7 +53,7 @@ def session_with_content() -> SessionMixin | None:
     Flask adds `Vary: Cookie` to the response once a session is read. An empty one is passed over
     before that, where Flask keeps it aside: a response says nothing about it.
     """
-    context = actual(request_ctx)
+    context = current_context()
     held: SessionMixin | None = getattr(context, "_session", None)
     if held is not None and not held:
         return None

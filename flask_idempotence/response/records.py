@@ -25,10 +25,10 @@ import struct
 import time
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from flask import Response
-from werkzeug.http import HTTP_STATUS_CODES
 
 from ..config.settings import CLOCK_SKEW, Config
 from ..errors import ConfigurationError
@@ -235,12 +235,16 @@ def _head_of(response: Response) -> bytes:
         names = ",".join(named).split(",")
         forgotten = _FORGOTTEN.union(name.strip().lower() for name in names)
     code = response.status_code
-    usual = f"{code} {HTTP_STATUS_CODES.get(code, 'unknown').upper()}"
-    lines = [str(code) if response.status == usual else response.status]
+    lines = [str(code) if response.status == _usual_status(code) else response.status]
     for name, value in response.headers:
         if name.lower() not in forgotten:
             lines.append(f"{name}: {value}")
     return "\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
+
+
+@lru_cache(maxsize=128)
+def _usual_status(code: int) -> str:
+    return Response(status=code).status
 
 
 def _fill(response: Response, content: bytes) -> None:

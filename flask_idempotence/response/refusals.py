@@ -15,10 +15,16 @@ from functools import lru_cache, partial
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from flask import Flask, Response, after_this_request, current_app, has_request_context, request
-from werkzeug.datastructures import MIMEAccept
+from flask import (
+    Flask,
+    Request,
+    Response,
+    after_this_request,
+    current_app,
+    has_request_context,
+    request,
+)
 from werkzeug.exceptions import HTTPException
-from werkzeug.http import parse_accept_header
 
 from ..config.settings import Config
 from ..errors import PASSING, IdempotenceError
@@ -211,7 +217,7 @@ def _prefers_html(environ: WSGIEnvironment | None) -> bool:
 
 @lru_cache(maxsize=128)  # parsing takes longer than all the rest of a refusal
 def _html_is_preferred(sent: str) -> bool:
-    accept = parse_accept_header(sent, MIMEAccept)
+    accept = Request({"HTTP_ACCEPT": sent}).accept_mimetypes
     return accept["text/html"] > max(accept["application/json"], accept[PROBLEM_TYPE])
 
 

@@ -9,11 +9,10 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, abort, current_app, has_request_context, jsonify, request, url_for
-from flask.globals import request_ctx
 
 from ..engine.engine import engine_of
 from ..guards.placement import Fault
-from ..request.proxies import actual
+from ..request.proxies import actual, current_context
 from ..request.tokens import PURPOSE_RULE
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def url_on_this_host(endpoint: str, **values: Any) -> str:
 
     On another host, a browser would take it for another site and send no cookies.
     """
-    adapter = actual(request_ctx).url_adapter if has_request_context() else None
+    adapter = current_context().url_adapter if has_request_context() else None
     if adapter is not None and adapter.map.host_matching:
         values["idempotence_host"] = adapter.server_name
     elif adapter is not None and current_app.subdomain_matching and adapter.subdomain:
