@@ -15,7 +15,6 @@ from .config.runtime import Callbacks, FailedPredicate, IdentityLoader, Switches
 from .config.settings import SETTINGS, Config
 from .engine.engine import Engine, engine_of, finish_request, note_exception, tear_down_request
 from .engine.guard import Services
-from .engine.publisher import Publisher
 from .errors import ConfigurationError
 from .exactly_once import watch_sessions
 from .guards.blocks import Id, Lock
@@ -31,7 +30,6 @@ from .request.warnings import NearMisses
 from .response.records import Records
 from .response.refusals import register_with_apiflask
 from .stores import Store, open_store
-from .stores.base import BroadcastingStore
 from .web.routes import make_blueprint, token_url_faults
 from .web.templating import FUNCTIONS
 
@@ -90,9 +88,6 @@ class Idempotence:
         if store is None:
             store = open_store(config.storage_uri, config.storage_options)
         watch_sessions()
-        if config.watch and isinstance(store, BroadcastingStore):
-            # Before the keeper: at exit it then comes after it, and publishes its last signals.
-            Publisher(store, config.prefix).connect(app)
         state = State(app, config, store, self._hooks)
         app.extensions["idempotence"] = state
         app.register_blueprint(make_blueprint(app, config.token_url))

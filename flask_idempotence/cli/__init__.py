@@ -13,7 +13,7 @@ from flask.cli import with_appcontext
 
 from ..errors import IdempotenceError
 
-MODULES = ("doctor", "entries", "request", "routes", "watch")
+MODULES = ("doctor", "entries", "request", "routes")
 """Those with commands."""
 
 

@@ -266,7 +266,6 @@ class Config:
     )
     problem_base: str = _setting(fields.String(), "urn:flask-idempotence:")
     repeat_log_level: int | str = _setting(fields.Function(None, _log_level), "INFO")
-    watch: bool = _setting(fields.Boolean(), False)
     lease: float = _setting(
         _Duration(validate=validate.Range(min=SHORTEST_LEASE, error=_SHORT_LEASE)), 30.0
     )

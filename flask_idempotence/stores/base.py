@@ -281,45 +281,6 @@ class InspectableStore(Store):
         return ()
 
 
-class Subscription(ABC):
-    """A connection on which the messages of one channel arrive, for `flask idempotence watch`."""
-
-    @abstractmethod
-    def receive(self, seconds: float) -> bytes:
-        """Return the next message.
-
-        Raises:
-            StoreError: the connection has ended, or no message came within so many seconds. The
-                subscription must then be closed.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class BroadcastingStore(Store):
-    """A store that passes messages on between processes. No guard needs it.
-
-    Every method raises `StoreError` where the store does not answer.
-    """
-
-    @abstractmethod
-    def count_listeners(self, channel: str) -> int:
-        """Return how many subscriptions a channel has."""
-
-    @abstractmethod
-    def publish(self, channel: str, message: bytes) -> int:
-        """Send a message to all subscriptions of a channel; after a lost answer, maybe twice.
-
-        Returns how many the server that took it has; another server of a cluster may have more.
-        """
-
-    @abstractmethod
-    def subscribe(self, channel: str) -> Subscription:
-        """Subscribe to a channel."""
-
-
 def began_at(owner: bytes) -> float:
     """Return the time of an owner's claim, by the clock of its machine; 0 for unknown."""
     began = int.from_bytes(owner[:6]) / 1000

@@ -13,7 +13,7 @@ from flask_idempotence.config.settings import SETTINGS
 
 COMMANDS = [
     *("config", "doctor", "init-db", "inspect", "prune"),
-    *("purge", "release", "routes", "stats", "watch"),
+    *("purge", "release", "routes", "stats"),
 ]
 ESCAPE = "\x1b["
 
@@ -78,7 +78,7 @@ def test_colours_are_for_terminals_that_want_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["stats", "inspect abcdef12", "release abcdef12", "purge --all", "watch"]
+    "command", ["stats", "inspect abcdef12", "release abcdef12", "purge --all"]
 )
 def test_a_store_that_is_away_costs_one_line_that_says_what_to_do(command):
     app = make_app(IDEMPOTENCE_STORAGE_URI="redis://me:a-password@127.0.0.1:1/0")

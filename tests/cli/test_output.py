@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-import threading
 
 import pytest
 from cryptography.fernet import Fernet
@@ -26,10 +25,9 @@ ARGUMENTS = {
     "purge": ("--all", "--live", "--yes"),
     "release": ("{digest}", "--yes"),
     "routes": ("--defaults",),
-    "watch": ("--for", "0.6"),
 }
 FORMS = {"--json", "--prometheus", "--sql"}
-KEEP_NAMES = {"config", "inspect", "routes", "stats", "watch"}
+KEEP_NAMES = {"config", "inspect", "routes", "stats"}
 """Their JSON has names as they are."""
 
 
@@ -103,29 +101,10 @@ def evil_app(redis_server, redis_url, tmp_path):
     return make
 
 
-@pytest.fixture
-def publishing(redis_server, redis_url):
-    """Publish one signal with evil fields, again and again."""
-    ended = threading.Event()
-    message = {"worker": EVIL + "\ud800", "run": "r", "number": 1, "dropped": 0}
-    message["events"] = [[1.7e9, *[EVIL] * 5, {}]]
-
-    def publish():
-        while not ended.wait(0.05):
-            redis_server.client().publish("idempotence:watch", json.dumps(message))
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    yield
-    ended.set()
-    thread.join()
-
-
 def unsafe(text, layout):
     return sorted({letter for letter in text if not letter.isprintable()} - set(layout))
 
 
-@pytest.mark.usefixtures("publishing")
 @pytest.mark.parametrize(("command", "form"), list(runs()))
 def test_no_command_prints_a_control_character_a_secret_an_address_or_an_argument(
     evil_app, monkeypatch, command, form, caplog
@@ -140,7 +119,7 @@ def test_no_command_prints_a_control_character_a_secret_an_address_or_an_argumen
     with caplog.at_level("INFO", "flask_idempotence"):
         done = invoke(app, command, *arguments, *({form} & FORMS))
     assert done.exit_code in ({0, 1} if command == "doctor" else {0}), done.output
-    has_tabs = command == "watch" or form in {"pipe", "--sql"}
+    has_tabs = form in {"pipe", "--sql"}
     assert unsafe(done.stdout, "\n\t" if has_tabs else "\n") == []
     assert unsafe(done.stderr, "\n") == []
     assert [unsafe(line, "") for line in caplog.messages if "by hand" in line] in ([], [[]])

@@ -7,7 +7,7 @@ from helpers.callers.node import MUST_RUN, NODE
 from helpers.repository import ROOT, section, text_of
 from helpers.servers.processes import run_to_end
 
-from flask_idempotence.engine import keeper, publisher, store_calls
+from flask_idempotence.engine import keeper, store_calls
 from flask_idempotence.stores.redis import node
 from flask_idempotence.stores.sql import pool
 
@@ -21,11 +21,6 @@ FIGURES = {
     "two seconds at most": ("when-redis-fails.md", keeper.EXIT_TIMEOUT, 2),
     "ends a round after twenty failures": ("when-redis-fails.md", keeper.MAX_FAILURES, 20),
     "one line every five seconds": ("when-redis-fails.md", store_calls.LOG_EVERY, 5),
-    "If 10,000 wait, further ones are dropped": (
-        "how-to/observe.md",
-        publisher.MOST_EVENTS,
-        10_000,
-    ),
     "eight threads at most keep waiting": (
         "how-to/sql-store.md",
         pool._MOST_OVERDUE + pool._MOST_PROBES,

@@ -8,11 +8,8 @@ from flask import Flask
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from ...config.settings import IDENTITY
-from ...engine.publisher import channel_of
-from ...errors import StoreError
 from ...guards.placement import faults_of, guards_to_come
 from ...guards.wrapping import covers, guard_at, layers
-from ...stores.base import BroadcastingStore
 from ...web.routes import token_url_faults
 from .store import Checks, DoctorContext, Finding, error, note, ok, warning
 
@@ -188,30 +185,5 @@ def views(context: DoctorContext) -> list[Finding]:
     ] or [ok("Every guard takes effect.")]
 
 
-def watch(context: DoctorContext) -> Finding | None:
-    config, store = context.engine.config, context.engine.store
-    channel = channel_of(config.prefix)
-    if not config.watch:
-        return ok("IDEMPOTENCE_WATCH is off: 'flask idempotence watch' gets no signals.")
-    if not isinstance(store, BroadcastingStore):
-        return note(
-            "IDEMPOTENCE_WATCH is on, and the store does not pass messages on.",
-            "Signals are published through Redis only: the setting has no effect.",
-            "Leave the setting out, or set IDEMPOTENCE_STORAGE_URI to a Redis server.",
-        )
-    if context.fault is not None:
-        return None
-    try:
-        store.publish(channel, b"")  # which the command passes over
-        store.count_listeners(channel)
-    except StoreError as error:
-        return warning(
-            f"IDEMPOTENCE_WATCH is on, and no signal can be published ({error.kind}).",
-            "'flask idempotence watch' gets nothing. The guards are not affected.",
-            f"Allow the Redis user publish, pubsub and the channel {channel}.",
-        )
-    return ok("IDEMPOTENCE_WATCH is on, and signals can be published.")
-
-
-_CHECKS = (workers, secret, address, identity, whole_app, logins, watch, observe, views)
+_CHECKS = (workers, secret, address, identity, whole_app, logins, observe, views)
 APP_CHECKS: Checks = ((DoctorContext, _CHECKS),)

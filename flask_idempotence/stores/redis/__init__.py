@@ -2,7 +2,7 @@
 
 store       the contract, in terms of outcomes
 lua         the scripts, called by hash
-inspection  keys and servers, as the commands show them; messages for `flask idempotence watch`
+inspection  keys and servers, as the commands show them
 clients     a URI, or the application's client, becomes a deployment
 deployment  sends commands to the right servers: attempts, redirections, batches
 sentinel    the primary that sentinels name

@@ -147,17 +147,6 @@ class Deployment:
         except (RedisError, OSError) as error:
             raise _no_reply(error) from error
 
-    def dedicated(self) -> Link:
-        """Return a connection to any server that answers, for the caller alone."""
-        nodes = self.primaries()
-        for index, node in enumerate(nodes):
-            try:
-                with deadline.limit(deadline.left() / (len(nodes) - index)):
-                    return node.connect()
-            except (RedisError, OSError) as error:
-                problem = _no_reply(error)
-        raise problem
-
     def forget(self) -> None:
         for node in self._nodes():
             node.forget()

@@ -1,4 +1,4 @@
-"""Keys and servers, as the commands show them, and messages by Redis' Pub/Sub."""
+"""Keys and servers, as the commands show them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from ...errors import StoreError
-from ..base import BroadcastingStore, Entry, InspectableStore, Outcome, Subscription
+from ..base import Entry, InspectableStore, Outcome
 from .deployment import Call, Deployment
-from .link import Command, Link, Reply, checked, deadline, error_code, pack
+from .link import Command, Reply, checked, deadline, error_code, pack
 from .lua import DISCARD
 from .node import Node
 
@@ -28,13 +28,8 @@ _MARK = 17  # state and owner, or state and subject
 _KEEP = 33  # where it begins in a claim
 
 
-class Inspection(InspectableStore, BroadcastingStore):
-    """The part of the store that no request needs.
-
-    A cluster passes a message on to all its nodes, so any of them will do. A publisher's calls get
-    half of the time of an operation: then they neither wait for the circuit breaker nor open it,
-    and no request suffers from them.
-    """
+class Inspection(InspectableStore):
+    """The part of the store that no request needs."""
 
     _deployment: Deployment
     _deadline: float
@@ -89,54 +84,8 @@ class Inspection(InspectableStore, BroadcastingStore):
         for node in self._begin().primaries():
             checked(self._ask(node, pack("PING")))
 
-    def count_listeners(self, channel: str) -> int:
-        command, counts, problem = pack("PUBSUB", "NUMSUB", channel), [0], None
-        with deadline.capped(self._deadline / 2):
-            for node in self._begin().primaries():
-                try:
-                    counts.append(int(checked(self._ask(node, command))[1]))
-                except StoreError as error:
-                    problem = error
-        if problem is not None and not any(counts):
-            raise problem
-        return sum(counts)
-
-    def publish(self, channel: str, message: bytes) -> int:
-        with deadline.capped(self._deadline / 2):
-            return int(checked(self._begin().send([pack("PUBLISH", channel, message)])[0]))
-
-    def subscribe(self, channel: str) -> Subscription:
-        connection = self._begin().dedicated()
-        try:
-            checked(connection.exchange(pack("SUBSCRIBE", channel), 1)[0])
-        except BaseException as error:
-            connection.disconnect()
-            if isinstance(error, RedisError):
-                raise StoreError(f"{type(error).__name__}: {error}") from error
-            raise
-        return _Subscription(connection)
-
     def _ask(self, node: Node, command: Command) -> Reply:
         return self._begin().send([command], node=node)[0]
-
-
-class _Subscription(Subscription):
-    def __init__(self, connection: Link) -> None:
-        self._connection = connection
-
-    def receive(self, seconds: float) -> bytes:
-        deadline.begin(seconds)
-        try:
-            while True:
-                reply = self._connection.read_response()
-                if isinstance(reply, list) and reply[0] == b"message":
-                    message: bytes = reply[2]
-                    return message
-        except RedisError as error:
-            raise StoreError(f"{type(error).__name__}: {error}") from error
-
-    def close(self) -> None:
-        self._connection.disconnect()
 
 
 def _entry(beginning: Reply, size: Reply, left: Reply) -> Entry | None:

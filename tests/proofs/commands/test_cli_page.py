@@ -52,7 +52,7 @@ def test_every_transcript_is_what_the_command_prints(tmp_path, redis_url, monkey
 
 def test_every_command_is_shown_at_work():
     shown = {command.split()[0] for command, _ in transcripts()}
-    shown_elsewhere = {"init-db", "prune", "watch"}  # test_database_commands.py, test_watch.py
+    shown_elsewhere = {"init-db", "prune"}  # test_database_commands.py
     headings = re.findall(r"(?m)^## ([\w-]+)$", text_of(PAGE))
     assert shown | shown_elsewhere == set(headings) == set(tools.list_commands(None))
     assert text_of(PAGE).count(CONTINUES) == 1

@@ -1,7 +1,7 @@
 """The doctor on the store: on real servers, well and ill."""
 
 import pytest
-from helpers.applications.doctor_apps import GOOD, found_by, names_of, production_app, severity
+from helpers.applications.doctor_apps import GOOD, names_of, production_app, severity
 from helpers.apps import bare_app
 from helpers.servers.processes import HOST, RedisServer, until
 
@@ -102,24 +102,3 @@ def test_replicas_against_those_that_are_waited_for(fresh_redis):
         assert severity("replicas", app) == "ok"
         store._deployment.replicas = 2
         assert severity("replicas", app) == "error"
-
-
-def test_signals_that_cannot_be_published(fresh_redis, tmp_path):
-    def found(url, **settings):
-        app = production_app(IDEMPOTENCE_STORAGE_URI=url, **settings)
-        return found_by("watch", app)
-
-    fresh_redis.client().execute_command(
-        *["ACL", "SETUSER", "guest", "on", "nopass", "~*", "resetchannels", "+@all"]
-    )
-    guest = fresh_redis.url.replace("//", "//guest:x@")
-    on = {"IDEMPOTENCE_WATCH": True}
-    assert found(fresh_redis.url).severity == "ok"
-    assert found(fresh_redis.url, **on).severity == "ok"
-    assert found("memory://", **on).severity == "note"
-    assert found(f"sqlite:///{tmp_path}/no.db", **on).severity == "note"
-    assert found(guest).severity == "ok"
-    forbidden = found(guest, **on)
-    assert forbidden.severity == "warning"
-    assert "NoPermissionError" in forbidden.finding
-    assert "idempotence:watch" in forbidden.remedy
