@@ -266,8 +266,7 @@ class Engine:
         outcome = self.policy.call(
             claim, "take_token", lambda: self.store.take_token(key, subject)
         )
-        if outcome is TokenOutcome.TAKEN or outcome is TokenOutcome.TAKEN_AGAIN:
-            claim.is_restored = outcome is TokenOutcome.TAKEN_AGAIN
+        if outcome is TokenOutcome.TAKEN:
             return claim.grant()
         if outcome is None:  # this machine's clock decides where the store's cannot be asked
             self.services.tokens.check_age(token, CLOCK_SKEW)

@@ -136,7 +136,6 @@ class Settlement(NamedTuple):
     call: Literal["keep", "release", "renew", "complete", "put_token"]
     seconds: float = 0.0
     record: bytes = b""
-    again: bool = False  # the token is not put back after another failure
 
     def __repr__(self) -> str:
         return f"<Settlement {self.call}>"
@@ -181,7 +180,6 @@ class Claim:
     is_granted = False  # it has a lease, or has spent a token
     granted_at = 0.0  # the time before the claim, when its first lease began
     was_renewed = False  # a renewal was sent; its answer may have been lost
-    is_restored = False  # the token that was spent had been put back before
     record: bytes | None = None
     ttl: float | None = None  # seconds for which the view keeps its response, if it says so
     transaction: Transaction | None = None

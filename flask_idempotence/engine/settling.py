@@ -310,7 +310,7 @@ class Settling:
             left = min(token.expires - services.tokens.clock(), self._config.token_ttl)
             if left > 0:
                 subject = services.keyring.subject(claim.app, token.bearer.text)
-                store.put_token(key, subject, left, again=settlement.again)
+                store.put_token(key, subject, left)
             return Outcome.OK
         left = until - self._now()
         if settlement.call == "release" or left <= 0:

@@ -81,13 +81,9 @@ class TokenGuard(ViewGuard):
         raise TokenSpent().because("it has been spent, or the store no longer knows it")
 
     def settle(self, claim: Claim, _now: float) -> Settlement:
-        verdict, is_restored = claim.verdict, claim.is_restored
-        if verdict is Verdict.CUT_OFF:
-            return Settlement("put_token", again=is_restored)
-        is_due = self.restore_on_failure or verdict is Verdict.RELEASED
-        if is_restored or not is_due or verdict not in FAILURES:
-            return KEEP
-        return Settlement("put_token", again=True)
+        verdict = claim.verdict
+        is_due = self.restore_on_failure or verdict in (Verdict.RELEASED, Verdict.CUT_OFF)
+        return Settlement("put_token") if is_due and verdict in FAILURES else KEEP
 
 
 @overload
@@ -114,8 +110,9 @@ def one_time_token(purpose: object = None, **given: object) -> object:
 
     Args:
         purpose: the purpose for which the token must have been issued; None for no purpose.
-        restore_on_failure: put the token back once after a failed result or an exception, with
-            the lifetime it had left, so that a form can be corrected and sent again.
+        restore_on_failure: put the token back after each failed result or exception, until it
+            expires, with the lifetime it had left, so that a form can be corrected and sent
+            again. There is no limit on attempts.
         unless: called without arguments once a request, before the sender is identified and the
             store asked; if it returns true, the view runs unguarded.
         observe: whether to count and log only what the guard would have done. None: the setting

@@ -90,8 +90,6 @@ class TokenOutcome(enum.Enum):
     """Outcome of an attempt to take a token."""
 
     TAKEN = "taken"
-    TAKEN_AGAIN = "taken again"
-    """Taken, after it had been put back once."""
     ABSENT = "absent"
     NOT_YOURS = "not yours"
 
@@ -202,14 +200,13 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
+    def put_token(self, key: str, subject: bytes, ttl: float) -> None:
         """Store a token for `ttl` seconds.
 
         Args:
             key: the store key.
             subject: its user, hashed; empty for a guest's.
             ttl: its lifetime.
-            again: whether it is put back after having been taken.
         """
 
     @abstractmethod

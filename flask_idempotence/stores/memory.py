@@ -31,8 +31,7 @@ _DUE_FOR_ROOM = 4096
 
 _Held = tuple[str, bytes, float, bytes, Any]
 """The value of a key: its kind, its owner (of a token: the subject), when it expires, its
-fingerprint, and what its kind has more: the end of a claim's lease, the bytes of a record, whether
-a token was put back.
+fingerprint, and what its kind has more: the end of a claim's lease, the bytes of a record.
 
 The collector of cyclic garbage lets go of a plain tuple of such values when it first meets it;
 objects with attributes would be traversed in each full collection.
@@ -131,20 +130,20 @@ class MemoryStore(InspectableStore):
             self._values.pop(key, None)
             return Outcome.OK
 
-    def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
+    def put_token(self, key: str, subject: bytes, ttl: float) -> None:
         with self._lock:
             now = self.clock()
-            self._put(key, now, ("token", subject, now + ttl, b"", again))
+            self._put(key, now, ("token", subject, now + ttl, b"", None))
 
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
         with self._lock:
-            kind, bound_to, expires, _, again = self._values.get(key, _ABSENT)
+            kind, bound_to, expires, *_ = self._values.get(key, _ABSENT)
             if kind != "token" or expires <= self.clock():
                 return TokenOutcome.ABSENT
             if bound_to and bound_to != subject:
                 return TokenOutcome.NOT_YOURS
             del self._values[key]
-            return TokenOutcome.TAKEN_AGAIN if again else TokenOutcome.TAKEN
+            return TokenOutcome.TAKEN
 
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
         return [self._peek(key) for key in keys]

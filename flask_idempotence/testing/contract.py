@@ -194,12 +194,6 @@ class StoreContract:
         store.put_token("t", b"", 60)
         assert store.take_token("t", b"alice") is TokenOutcome.TAKEN
 
-    def test_a_token_that_was_put_back_says_so(self, store: Store) -> None:
-        store.put_token("t", b"alice", 60, again=True)
-        assert store.take_token("t", b"bob") is TokenOutcome.NOT_YOURS
-        assert store.take_token("t", b"alice") is TokenOutcome.TAKEN_AGAIN
-        assert store.take_token("t", b"alice") is TokenOutcome.ABSENT
-
     # time
 
     def test_each_is_forgotten_after_its_own_time(self, store: Store) -> None:

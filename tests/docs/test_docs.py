@@ -274,4 +274,4 @@ def test_redis_holds_what_the_page_of_the_keyspace_says(redis_url, redis_server)
 
     headers = {"Idempotence-Token": token_for(app.test_client())}
     app.test_client().post("/checkout", headers=headers)
-    assert stored("token:-") == (b"R", 300)
+    assert stored("token:-") == (b"T", 300)

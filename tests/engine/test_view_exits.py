@@ -97,7 +97,7 @@ def test_a_predicate_that_raises_lets_no_repeat_through(guard, caplog):
 
 def test_a_view_may_release_by_hand_what_succeeded(guard):
     site = Site(lambda: current_guard.release() or "done", guard)
-    assert site.runs_after(3) == (3 if guard == "lock" else 2)
+    assert site.runs_after(3) == 3
 
 
 @pytest.mark.parametrize("failure", [fail, lambda: abort(400), lambda: {"success": False}])
@@ -241,7 +241,7 @@ def test_a_body_that_is_killed_holds_until_its_lease_ends(guard):
 def test_a_body_may_release_by_hand_while_it_is_sent(guard):
     site = stream(guard, body=lambda: stream_with_context(changes_its_mind()))
     assert site.submit().text == "one /"
-    assert site.runs_after(2) == (3 if guard == "lock" else 2)
+    assert site.runs_after(2) == 3
 
 
 @pytest.mark.parametrize("propagate", [True, False])

@@ -37,7 +37,7 @@ DECORATORS = {
 HOW_OFTEN_IT_RUNS = {
     "lock": {"success": 1, "failure": 3},
     "token": {"success": 1, "failure": 1},
-    "restoring token": {"success": 1, "failure": 2},
+    "restoring token": {"success": 1, "failure": 3},
 }
 """How often a view runs in three equal submits."""
 

@@ -123,7 +123,7 @@ def test_the_collector_of_garbage_does_not_visit_the_values(clock):
     store = MemoryStore(clock=clock)
     claim(store, "claim")
     store.complete("record", OWNER, NO_FINGERPRINT, b"r", 60)
-    store.put_token("token", b"", 60, again=True)
+    store.put_token("token", b"", 60)
     gc.collect()
     assert [gc.is_tracked(held) for held in values_of(store).values()] == [False] * 3
     assert not any(gc.is_tracked(entry) for entry in store._heap)

@@ -90,8 +90,8 @@ class LooksBeforeItTakes(MemoryStore):
 
 
 class TakesTokensOfAnybody(MemoryStore):
-    def put_token(self, key, subject, ttl, *, again=False):
-        super().put_token(key, b"", ttl, again=again)
+    def put_token(self, key, subject, ttl):
+        super().put_token(key, b"", ttl)
 
 
 class SpendsTokensOfOthers(MemoryStore):
@@ -102,8 +102,8 @@ class SpendsTokensOfOthers(MemoryStore):
 
 
 class KeepsTokens(MemoryStore):
-    def put_token(self, key, subject, ttl, *, again=False):
-        super().put_token(key, subject, 100 * ttl, again=again)
+    def put_token(self, key, subject, ttl):
+        super().put_token(key, subject, 100 * ttl)
 
 
 class KeepsRecords(MemoryStore):
@@ -114,11 +114,6 @@ class KeepsRecords(MemoryStore):
 class KeepsDeadClaims(MemoryStore):
     def claim(self, key, owner, fingerprint, lease, keep):
         return super().claim(key, owner, fingerprint, lease, 100 * keep)
-
-
-class ForgetsThatATokenWasBack(MemoryStore):
-    def put_token(self, key, subject, ttl, *, again=False):
-        super().put_token(key, subject, ttl)
 
 
 class DiscardsWhatCameLater(MemoryStore):
@@ -151,7 +146,6 @@ FOUND_BY = {
     **dict.fromkeys(
         (KeepsTokens, KeepsRecords, KeepsDeadClaims), "each_is_forgotten_after_its_own_time"
     ),
-    ForgetsThatATokenWasBack: "a_token_that_was_put_back_says_so",
     DiscardsWhatCameLater: "an_entry_that_has_taken_the_place_of_one_seen_stays",
     ClearsEverything: "scan_and_clear_stay_within_the_prefix",
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..facts import ServerFacts
 
 _SCAN_COUNT = 500
-_KINDS = {b"C": "claim", b"D": "record", b"T": "token", b"R": "token"}
+_KINDS = {b"C": "claim", b"D": "record", b"T": "token"}
 _LAST_BYTE = 63
 """The part of a value that is read holds a claim, or the beginning of a record."""
 

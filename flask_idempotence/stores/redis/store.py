@@ -45,8 +45,11 @@ _SET = (
     b"$2\r\nNX\r\n$3\r\nGET\r\n$2\r\nPX\r\n$%d\r\n%b\r\n"
 )
 _OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}
-_TOKEN_OUTCOMES = {-1: TokenOutcome.NOT_YOURS, 0: TokenOutcome.ABSENT}
-_TOKEN_OUTCOMES |= {1: TokenOutcome.TAKEN, 2: TokenOutcome.TAKEN_AGAIN}
+_TOKEN_OUTCOMES = {
+    -1: TokenOutcome.NOT_YOURS,
+    0: TokenOutcome.ABSENT,
+    1: TokenOutcome.TAKEN,
+}
 
 
 class RedisStore(Inspection):
@@ -132,8 +135,8 @@ class RedisStore(Inspection):
         deadline.begin(self._deadline)
         return _OUTCOMES[self._run(RELEASE, key, owner)]
 
-    def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
-        command = pack("SET", key, (b"R" if again else b"T") + subject, "PX", milliseconds(ttl))
+    def put_token(self, key: str, subject: bytes, ttl: float) -> None:
+        command = pack("SET", key, b"T" + subject, "PX", milliseconds(ttl))
         deadline.begin(self._deadline)
         checked(self._deployment.send([command], key=key, repeatable=False)[0])
 

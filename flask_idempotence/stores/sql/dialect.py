@@ -31,7 +31,7 @@ from ..base import (
 from ..facts import DatabaseFacts
 from . import statements
 from .connection import Result, Row, StoreConnection, Values
-from .statements import CLAIM, NAME, RECORD, TOKEN, TOKEN_AGAIN, table
+from .statements import CLAIM, NAME, RECORD, table
 
 Insert = Any  # each database has a class of its own
 Info = MutableMapping[str, Any]
@@ -51,8 +51,6 @@ _REMEDY = (
 
 OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0), "PostgreSQL": (12,), "SQLite": (3, 35)}
 """The oldest versions that will do: SQLite 3.35 is the first with RETURNING."""
-
-_TAKEN = {TOKEN: TokenOutcome.TAKEN, TOKEN_AGAIN: TokenOutcome.TAKEN_AGAIN}
 
 _RACES = 10
 """The most attempts at a claim: at each, a conflicting row has appeared or vanished."""
@@ -250,9 +248,8 @@ class Dialect(ABC):
         return STALE if connection.first(statements.EXISTS, values) else OK
 
     def take_token(self, connection: StoreConnection, values: Values) -> TokenOutcome:
-        for kind, outcome in _TAKEN.items():
-            if connection.send(statements.TAKE[kind], values).rowcount:
-                return outcome
+        if connection.send(statements.TAKE, values).rowcount:
+            return TokenOutcome.TAKEN
         if connection.first(statements.IS_TOKEN, values):
             return TokenOutcome.NOT_YOURS
         return TokenOutcome.ABSENT

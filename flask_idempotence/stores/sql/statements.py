@@ -26,7 +26,7 @@ KEY_BYTES = 767
 MYSQL = ("mysql", "mariadb")
 """SQLAlchemy's names of their dialects."""
 
-CLAIM, RECORD, TOKEN, TOKEN_AGAIN = "claim", "record", "token", "token again"
+CLAIM, RECORD, TOKEN = "claim", "record", "token"
 """The kinds of rows."""
 
 
@@ -129,7 +129,7 @@ COMPLETED: Columns = NEW_CLAIM | {
 }
 MAY_COMPLETE = sa.or_(~_is_live, sa.and_(is_a(CLAIM, RECORD), _row.owner == _owner))
 NEW_TOKEN: Columns = NEW_CLAIM | {
-    "kind": sa.bindparam("this_kind", type_=sa.Text()),
+    "kind": sa.literal(TOKEN),
     "fingerprint": sa.literal(b"", sa.LargeBinary()),
     "lease_ends": sa.null(),
     "expires": now() + KEEP,
@@ -137,12 +137,9 @@ NEW_TOKEN: Columns = NEW_CLAIM | {
 
 RELEASE = sa.delete(table).where(IS_OWN, is_a(CLAIM))
 EXISTS = sa.select(_row.key).where(_row.key == _key, _is_live)
-IS_TOKEN = EXISTS.where(is_a(TOKEN, TOKEN_AGAIN))
+IS_TOKEN = EXISTS.where(is_a(TOKEN))
 _IS_FOR_SUBJECT = sa.or_(_row.owner == b"", _row.owner == _owner)
-TAKE = {
-    kind: sa.delete(table).where(_row.key == _key, _IS_FOR_SUBJECT, _is_live, is_a(kind))
-    for kind in (TOKEN, TOKEN_AGAIN)
-}
+TAKE = sa.delete(table).where(_row.key == _key, _IS_FOR_SUBJECT, _is_live, is_a(TOKEN))
 
 # Waits for a transaction that has locked the row: for its COMMIT, or its end.
 LOOK_UP = sa.select(_row.kind).where(IS_OWN, _is_live, is_a(CLAIM, RECORD)).with_for_update()

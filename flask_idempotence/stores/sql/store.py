@@ -35,7 +35,7 @@ from .mysql import MySQL
 from .pool import ConnectionPool, twin_of
 from .postgresql import PostgreSQL
 from .sqlite import SQLite
-from .statements import CLAIM, NAME, TOKEN, TOKEN_AGAIN, metadata, table
+from .statements import CLAIM, NAME, metadata, table
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -177,11 +177,10 @@ class SqlStore(InspectableStore):
     def release(self, key: str, owner: bytes) -> Outcome:
         return self._run(self._dialect.release, {"this_key": key, "this_owner": owner})
 
-    def put_token(self, key: str, subject: bytes, ttl: float, *, again: bool = False) -> None:
+    def put_token(self, key: str, subject: bytes, ttl: float) -> None:
         values = {
             "this_key": key,
             "this_owner": subject,
-            "this_kind": TOKEN_AGAIN if again else TOKEN,
             "keep": milliseconds(ttl),
         }
         self._run(StoreConnection.send, self._dialect.put_token, values, repeatable=False)
@@ -195,10 +194,9 @@ class SqlStore(InspectableStore):
         found: dict[str, Entry] = {}
         for some in statements.in_parts(keys):
             for row in self._rows(statements.PEEK, {"keys": some}):
-                kind = TOKEN if row.kind == TOKEN_AGAIN else row.kind
-                lease = max(0, row.left) / 1000 if kind == CLAIM else None
+                lease = max(0, row.left) / 1000 if row.kind == CLAIM else None
                 mark = row.kind.encode() + b"\0" + bytes(row.owner)
-                found[row.key] = Entry(kind, row.expires_in / 1000, row.size, lease, mark)
+                found[row.key] = Entry(row.kind, row.expires_in / 1000, row.size, lease, mark)
         return [found.get(key) for key in keys]
 
     def scan(self, prefix: str) -> Iterator[str]:

@@ -244,17 +244,29 @@ class TestRotation:
 
 
 class TestRestoring:
-    def test_it_is_put_back_once_with_the_lifetime_that_it_had_left(self):
+    def test_it_is_put_back_after_each_failure_with_the_lifetime_that_it_had_left(self):
         shop = Shop(restore_on_failure=True)
         shop.status = 422
         token = shop.token()
-        shop.clock.advance(200)
-        assert shop.spend(token).status_code == 422
-        key = next(iter(shop.store.scan("")))
-        assert shop.store.peek(key).expires_in == pytest.approx(100)
-        assert shop.spend(token).status_code == 422
-        assert shop.slug(token) == "409 token-spent"
-        assert shop.runs == 2
+        for left in (250, 200, 150):
+            shop.clock.advance(50)
+            assert shop.spend(token).status_code == 422
+            key = next(iter(shop.store.scan("")))
+            assert shop.store.peek(key).expires_in == pytest.approx(left)
+        shop.status = 200
+        assert [shop.slug(token), shop.slug(token)] == ["ok", "409 token-spent"]
+        assert shop.runs == 4
+
+    def test_it_is_not_put_back_beyond_its_lifetime(self):
+        shop = Shop(restore_on_failure=True)
+        shop.status = 422
+        token = shop.token()
+        for _ in range(3):
+            shop.clock.advance(99)
+            assert shop.spend(token).status_code == 422
+        shop.clock.advance(99)
+        assert shop.slug(token) == "400 token-expired"
+        assert shop.runs == 3
 
     def test_what_was_put_back_belongs_to_whoever_spent_it(self):
         shop = Shop(restore_on_failure=True)

@@ -71,7 +71,7 @@ def test_a_token_ends_with_its_lifetime_in_the_store(hosts):
             refusal(host.post("/token", Idempotence_Token=token))
 
 
-def test_a_token_that_was_put_back_runs_once_more_at_most(hosts):
+def test_a_token_that_was_put_back_runs_again_until_it_succeeds(hosts):
     """A host that is ahead by more than its lifetime does not put it back."""
     right, wrong = hosts()
     token = right.post("/issue")[1]

@@ -144,7 +144,6 @@ def test_each_kind_of_value_is_shown_in_full(redis_server, redis_url):
     store.claim("done", owner, NO_FINGERPRINT, 40, 0)
     store.complete("done", owner, NO_FINGERPRINT, b"a record", 80)
     store.put_token("token", b"s" * 16, 70)
-    store.put_token("put back", b"s" * 16, 70, again=True)
     client = redis_server.client()
     client.set("other", "value", 30)
     client.hset("hash", "a", "b")
@@ -160,7 +159,6 @@ EXPECTED = {
     "live": lambda owner: Entry("claim", 100, 38, 40, b"C" + owner),
     "done": lambda owner: Entry("record", 80, 41, None, b"D" + owner),
     "token": lambda _: Entry("token", 70, 17, None, b"T" + b"s" * 16),
-    "put back": lambda _: Entry("token", 70, 17, None, b"R" + b"s" * 16),
     "other": lambda _: Entry("unknown", 30, 5, None, b"value"),
     "hash": lambda _: Entry("unknown", 0, 0),
     "dying hash": lambda _: Entry("unknown", 50, 0),

@@ -76,7 +76,7 @@ def every_operation(store, name):
     ]
     store.claim(f"{name}:short", mine, NO_FINGERPRINT, 0.001, 60)
     store.put_token(f"{name}:token", mine, 60)
-    store.put_token(f"{name}:again", b"", 60, again=True)
+    store.put_token(f"{name}:again", b"", 60)
     time.sleep(0.01)
     return [
         *outcomes,

@@ -117,7 +117,7 @@ def test_statements_are_those_of_mysql_8_as_well():
     dialect._requires_alias_for_on_duplicate_key = True  # from its version, once connected
     ours = MySQL()
     shared = (statements.IN_THE_WAY, statements.RELEASE, statements.REMOVE, statements.LOOK_UP)
-    parts = (*shared, ours._claim, ours._complete, ours.put_token, *statements.TAKE.values())
+    parts = (*shared, ours._claim, ours._complete, ours.put_token, statements.TAKE)
     texts = [str(each.compile(dialect=dialect)) for each in parts]
     assert not any("RETURNING" in text for text in texts)
     upserts = [text for text in texts if "ON DUPLICATE" in text]
