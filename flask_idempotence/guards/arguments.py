@@ -60,6 +60,17 @@ def names(label: str, value: Collection[str]) -> frozenset[str]:
     return frozenset(value)
 
 
+def argument_names(label: str, value: Collection[str]) -> frozenset[str]:
+    """Check the names of arguments, which are looked up on the first level alone."""
+    found = names(label, value)
+    if inner := sorted(name for name in found if "." in name):
+        raise ConfigurationError(
+            f"{label} takes names of arguments, and no dotted names: {inner[0]!r}. "
+            "Choose by a function: compare= of idempotent, or key= of no_repeat_submit."
+        )
+    return found
+
+
 def function(label: str, value: T) -> T:
     """Check that an argument is a function, and no async one."""
     if not callable(value):
@@ -77,5 +88,6 @@ def canonical_result(argument: str, request: Request, value: object) -> bytes:
         if None in request.form or None in request.files:
             raise BadRequest("A part of the form has no name.") from None
         raise ConfigurationError(
-            f"{argument} of {request.endpoint!r} must return a value that JSON can hold: {error}."
+            f"{argument} of {request.endpoint!r} must return a value that JSON can hold, or a "
+            f"UUID: {error}."
         ) from None

@@ -68,7 +68,7 @@ class KeyGuard(ViewGuard):
     on_repeat: OnRepeat = of_setting("key_on_repeat")
     guarantee: Guarantee | None = of_setting("key_guarantee")
     remember: Remember | Callable[[Response], bool] = of_setting("key_remember", or_function=True)
-    ignore: frozenset[str] | None = argument(arguments.names)
+    ignore: frozenset[str] | None = argument(arguments.argument_names)
     compare: Callable[[], object] | Literal[False] | None = argument(_compared)
     within: TransactionFactory | None = argument(TransactionFactory)
     unless: Callable[[], object] | None = argument(arguments.function)
@@ -332,15 +332,16 @@ def idempotent(view: Subject | None = None, /, **given: object) -> object:
         required: refuse a request without a key. If False, its view runs unguarded.
         ttl: seconds, or a `timedelta`, for which a response is remembered.
         key: another header's name; or a function that is called without arguments and returns
-            the key, or None for none. The header `IDEMPOTENCE_TOKEN_HEADER` means a token
-            that this application has issued, in that header or in its form field.
+            the key (a text, an integer or a UUID), or None for none. The header
+            `IDEMPOTENCE_TOKEN_HEADER` means a token that this application has issued, in that
+            header or in its form field.
         key_pattern: a regular expression that the whole key must match, as a string.
         ignore: names of arguments in which a repeat may differ, besides
-            `IDEMPOTENCE_IGNORED_ARGS`.
+            `IDEMPOTENCE_IGNORED_ARGS`; none of them dotted, which `compare` is for.
         compare: the content that a repeat must share with the first request. None: the whole
             request. A function, called without arguments: the value that it returns, which
-            JSON can hold. False: nothing. The key alone decides then, and must name all that
-            matters, such as the merchant in the path. The body is read only for None.
+            JSON can hold (or a UUID). False: nothing. The key alone decides then, and must name
+            all that matters, such as the merchant in the path. The body is read only for None.
         on_repeat: `"replay"` the first response, or `"reject"` with an error.
         guarantee: `"at-least-once"`: a view that failed, or died, may run again.
             `"at-most-once"`: a view that has begun never begins again, however it ended. An

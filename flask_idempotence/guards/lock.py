@@ -60,8 +60,8 @@ class LockGuard(ViewGuard):
 
     interval: float = argument(setting="lock_interval")
     message: object = argument(setting="lock_message")
-    only: frozenset[str] | None = argument(arguments.names)
-    ignore: frozenset[str] | None = argument(arguments.names)
+    only: frozenset[str] | None = argument(arguments.argument_names)
+    ignore: frozenset[str] | None = argument(arguments.argument_names)
     key: Callable[[], object] | None = argument(arguments.function)
     shared: bool = argument(arguments.flag, default=False)
     wait: float | None = argument(arguments.wait)
@@ -169,10 +169,10 @@ def no_repeat_submit(interval: object = None, message: object = None, **given: o
             lock is free when the view has ended. None: the setting `IDEMPOTENCE_LOCK_INTERVAL`.
         message: the text of the refusal; anything with a `str()`. None: the setting
             `IDEMPOTENCE_LOCK_MESSAGE`.
-        only: names of the arguments that count; None for all.
+        only: names of the arguments that count, none of them dotted; None for all.
         ignore: names of arguments that do not count, besides `IDEMPOTENCE_IGNORED_ARGS`.
         key: called without arguments, returns a value that stands for the arguments (anything
-            that JSON can hold); the body is then not read.
+            that JSON can hold, and UUIDs); the body is then not read.
         shared: whether all senders share the lock of a key, which `key` returns. The host still
             counts, as `IDEMPOTENCE_IDENTITY_HOST` says. A request whose `key` is None, empty
             or a list of nothing else is locked for its own sender.

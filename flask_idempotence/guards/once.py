@@ -132,8 +132,9 @@ class Once(Block):
     def result(self) -> Any:
         """The result of the operation.
 
-        The first block sets it to a value that JSON can hold; it is stored when the block ends.
-        Later blocks read it as JSON restores it: a tuple has become a list.
+        The first block sets it to a value that `app.json` can write; it is stored when the block
+        ends. Later blocks read it as JSON restores it: a tuple has become a list, and a UUID, a
+        date or a Decimal a text.
 
         Raises:
             ResponseNotStored: the operation was done, and its result was not stored, or cannot be
@@ -184,7 +185,7 @@ class Once(Block):
         if claim.verdict not in FAILURES:
             records, ttl = engine.services.records, self._guard.ttl
             try:
-                claim.record = records.remember_result(claim, self._result, ttl)
+                claim.record = records.remember_result(claim, self._result, ttl, claim.app.json)
             except TypeError as no_json:
                 problem = no_json
                 # It has been done, and must not be done again.
@@ -258,8 +259,10 @@ class Step(Once):
 
     Attributes:
         first: whether this block does the work, and sets `result`; else `result` is that of the
-            attempt that did it. Setting a value that JSON cannot hold raises a TypeError or a
-            ValueError, as does one that is longer than `IDEMPOTENCE_KEY_MAX_BODY`.
+            attempt that did it. Setting it makes of it at once what later attempts read:
+            of a tuple a list, of a UUID, a date or a Decimal a text. A value that `app.json`
+            cannot write raises a TypeError or a ValueError, as does one that is longer than
+            `IDEMPOTENCE_KEY_MAX_BODY`.
         key: a text that is the same each time the operation runs, to hand on as an idempotency
             key; a random one where the operation runs unguarded. Known from the beginning of the
             block.
@@ -278,8 +281,11 @@ class Step(Once):
 
     def _checked(self, value: object) -> object:
         # An error leaves the step unfinished: its effect may be repeated with the same key.
-        text = json.dumps(value, allow_nan=False)
-        if len(text) > engine_of(actual(current_app)).config.key_max_body:
+        app = actual(current_app)
+        text = json.dumps(
+            value, allow_nan=False, default=lambda each: json.loads(app.json.dumps(each))
+        )
+        if len(text) > engine_of(app).config.key_max_body:
             raise ValueError(
                 f"The result of the step {self._part!r} is longer than IDEMPOTENCE_KEY_MAX_BODY."
             )

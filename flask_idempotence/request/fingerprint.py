@@ -32,9 +32,16 @@ SHORT_HASH = 12
 
 _Arguments = Mapping[str, object]
 
-_PLAIN = frozenset({str, int, float})
+_PLAIN = frozenset({str, int, float, UUID})
 
-canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+def _uuid(value: object) -> object:
+    if isinstance(value, UUID):
+        return ["uuid", value.hex]
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_uuid).encode
 
 
 class Selection(NamedTuple):
@@ -88,9 +95,7 @@ def _path_arguments(request: Request, selection: Selection) -> _Arguments:
     rule, arguments = request.url_rule, request.view_args or {}
     found = {**selection.of(arguments)}
     for name, value in found.items():
-        if isinstance(value, UUID):
-            found[name] = ["uuid", value.hex]
-        elif type(value) not in _PLAIN:
+        if type(value) not in _PLAIN:
             # The text of an application's object may be a title that others share, or its place
             # in memory; that of its converter may be made from it.
             found[name] = ["path", request.path]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import binascii
 import re
 from itertools import pairwise
+from uuid import UUID
 
 from flask import Request
 
@@ -69,11 +70,14 @@ def key_of_value(value: object) -> str | None:
     key = ""
     if isinstance(value, str):
         key = str.__str__(value)  # a subclass may show itself masked
+    elif isinstance(value, UUID):
+        key = UUID.__str__(value)
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**LONGEST_KEY:
         key = int.__repr__(value)  # numbers of thousands of digits are not even turned into text
     if not 0 < len(key) <= LONGEST_KEY:
         raise KeyInvalid(
-            f"The idempotency key must be a text of 1 to {LONGEST_KEY} characters, or an integer."
+            f"The idempotency key must be a text of 1 to {LONGEST_KEY} characters, an integer or "
+            "a UUID."
         )
     return key
 

@@ -29,6 +29,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from flask import Response
+from flask.json.provider import JSONProvider
 
 from ..config.settings import CLOCK_SKEW, Config
 from ..errors import ConfigurationError
@@ -139,10 +140,18 @@ class Records:
         except UnreadableRecord:
             return False
 
-    def remember_result(self, claim: Bound, result: object, ttl: float) -> bytes:
+    def remember_result(
+        self, claim: Bound, result: object, ttl: float, app_json: JSONProvider
+    ) -> bytes:
         """Return the record of a result; one over `IDEMPOTENCE_KEY_MAX_BODY` is left out of it."""
         try:
-            text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            text = json.dumps(
+                result,
+                ensure_ascii=False,
+                allow_nan=False,
+                separators=(",", ":"),
+                default=lambda value: json.loads(app_json.dumps(value)),
+            )
         except Exception as error:
             raise TypeError(f"Not serialisable as JSON: {error}") from error
         content = text.encode("utf-8", "surrogatepass")

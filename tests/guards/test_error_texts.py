@@ -37,6 +37,7 @@ NO_DURATION = "Must be a number of seconds or a timedelta."
 NO_ASYNC = "cannot be an async function."
 NO_FUNCTION = "must be callable."
 NAMES = "takes a collection of names, not one string."
+INSIDE = "takes names of arguments, and no dotted names: 'buyer.name'. Choose by"
 FLAG = "must be True or False."
 POLICY = "Must be one of 'reject', 'allow'."
 HEADER = "Must be the name of a header, or a function."
@@ -52,6 +53,14 @@ VALUES = [
     (idempotent, "key", ["", "X Order", "X-Key:", "Schlüssel", "X-Key\n", 7], HEADER),
     (idempotent, "key_pattern", [""], "Must be a string with a regular expression."),
     (idempotent, "ignore", ["item"], NAMES),
+    *(
+        (guard, name, [["item", "buyer.name"]], INSIDE)
+        for guard, name in (
+            (idempotent, "ignore"),
+            (no_repeat_submit, "ignore"),
+            (no_repeat_submit, "only"),
+        )
+    ),
     (idempotent, "compare", [True, 0, 1, "", ["order"]], "a function or False; leave it out to"),
     (idempotent, "on_repeat", ["again", ""], "Must be one of 'replay', 'reject'."),
     (idempotent, "guarantee", ["maybe"], "Must be one of 'at-least-once', 'at-most-once'."),
@@ -237,6 +246,6 @@ def test_of_a_function_whose_value_is_not_json(guard, name, value):
     app.add_url_rule("/", "pay", view, methods=["POST"])
     with pytest.raises(ConfigurationError) as caught:
         app.test_client().post("/", headers={"Idempotency-Key": "k"})
-    text = f"({name}=...) of 'pay' must return a value that JSON can hold: "
+    text = f"({name}=...) of 'pay' must return a value that JSON can hold, or a UUID: "
     assert text in str(caught.value)
     assert (runs, app.extensions["idempotence"].store.count_all()) == ([], 0)

@@ -159,7 +159,7 @@ class TestOtherSources:
         else:
             assert found == ["key-invalid"] * 2
             detail = keyed.send().json["detail"]
-            assert detail.endswith("text of 1 to 255 characters, or an integer.")
+            assert detail.endswith("text of 1 to 255 characters, an integer or a UUID.")
         is_run = kind == "nothing" and not required
         assert (keyed.runs, keyed.store.count_all()) == (2 * is_run, 0)
 

@@ -2,11 +2,16 @@
 
 import json
 import zlib
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 from cryptography.fernet import Fernet
-from flask import Response
+from flask import Flask, Response
+from flask.json.provider import DefaultJSONProvider
 from helpers.once_operations import OnceApp, once_app_on
 from helpers.store_assertions import values_of
 
@@ -52,6 +57,39 @@ def test_the_result_is_what_json_makes_of_it_when_the_block_ends():
         assert job.result is result
         result["more"] = True
     assert once_app.work() == (False, {"pair": [1, 2], "3": "three", "more": True})
+
+
+@dataclass
+class Receipt:
+    number: int
+
+
+WRITTEN_BY_THE_APPLICATION = {
+    "a UUID": (UUID(int=7), str(UUID(int=7))),
+    "a number as it is written": (Decimal("9.90"), "9.90"),
+    "a date": (date(2026, 1, 31), "Sat, 31 Jan 2026 00:00:00 GMT"),
+    "an object of the application's": ([Receipt(7)], [{"number": 7}]),
+}
+
+
+@pytest.mark.parametrize(
+    ("result", "read"), WRITTEN_BY_THE_APPLICATION.values(), ids=WRITTEN_BY_THE_APPLICATION
+)
+def test_what_app_json_can_write_is_read_as_it_has_written_it(once_app, result, read):
+    assert once_app.work(result=result) == (True, result)
+    assert once_app.work() == (False, read)
+
+
+def test_a_provider_of_the_applications_own_is_asked():
+    class Provider(DefaultJSONProvider):
+        @staticmethod
+        def default(value):
+            return {"money": str(value)}
+
+    once_app = OnceApp()
+    once_app.app.json = Provider(once_app.app)
+    once_app.work(result=Decimal("9.90"))
+    assert once_app.work() == (False, {"money": "9.90"})
 
 
 class Unwilling(dict):
@@ -149,6 +187,7 @@ def test_a_result_is_good_for_no_other_operation():
             once_app.work(id_)
 
 
+JSON = Flask(__name__).json
 PLAIN = Records(Config())
 K, TTL = SimpleNamespace(key="k", fingerprint=bytes(16)), 60
 
@@ -159,9 +198,9 @@ def sealed(content):
 
 DAMAGED = {
     "nothing": b"",
-    "another version": b"\x04" + PLAIN.remember_result(K, 1, TTL)[1:],
-    "cut short": PLAIN.remember_result(K, "result", TTL)[:-1],
-    "a bit flipped": PLAIN.remember_result(K, "result", TTL)[:-2] + b'x"',
+    "another version": b"\x04" + PLAIN.remember_result(K, 1, TTL, JSON)[1:],
+    "cut short": PLAIN.remember_result(K, "result", TTL, JSON)[:-1],
+    "a bit flipped": PLAIN.remember_result(K, "result", TTL, JSON)[:-2] + b'x"',
     "no content": sealed(b""),
     "a status": PLAIN.remember_status(K, 200, TTL),
     "an unknown kind": sealed(b"odd 1"),
@@ -181,12 +220,12 @@ def test_a_damaged_record_is_an_error_of_ours(record):
 
 def test_the_bytes_of_a_result_are_these():
     content = b'result {"paid":5,"to":"\xc3\xa4"}'
-    assert PLAIN.remember_result(K, {"paid": 5, "to": "ä"}, TTL) == sealed(content)
+    assert PLAIN.remember_result(K, {"paid": 5, "to": "ä"}, TTL, JSON) == sealed(content)
     assert PLAIN.result(K, sealed(content)) == json.loads(content[7:])
 
 
 def test_a_result_is_no_response_and_a_response_no_result():
     with pytest.raises(UnreadableRecord):
-        PLAIN.replay(K, PLAIN.remember_result(K, 1, TTL), Response())
+        PLAIN.replay(K, PLAIN.remember_result(K, 1, TTL, JSON), Response())
     with pytest.raises(UnreadableRecord, match="without a result"):
         PLAIN.result(K, PLAIN.remember(K, Response("done"), TTL))

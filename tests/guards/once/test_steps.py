@@ -2,6 +2,8 @@
 
 import threading
 from collections import Counter
+from decimal import Decimal
+from uuid import UUID
 
 import pytest
 from cryptography.fernet import Fernet
@@ -294,14 +296,14 @@ class TestResult:
         def view():
             with shop.idempotence.step("list") as step:
                 if step.first:
-                    step.result = (1, {2: 3})
+                    step.result = (1, {2: 3}, UUID(int=7), Decimal("9.90"))
                 seen.append(step.result)
             return "", 503
 
         shop.app.post("/list")(idempotent()(view))
         for _ in range(2):
             shop.send("/list")
-        assert seen == [[1, {"2": 3}]] * 2
+        assert seen == [[1, {"2": 3}, str(UUID(int=7)), "9.90"]] * 2
 
     @pytest.mark.parametrize("value", [{1, 2}, float("nan"), "x" * 2_000_000])
     def test_one_that_cannot_be_kept_leaves_the_step_unfinished(self, value):
