@@ -1,6 +1,7 @@
 """The package's wings and their tests: imports lead down, in no circle; no folder is overfull."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections import Counter
@@ -69,6 +70,38 @@ import flask_idempotence.stores
 import flask_idempotence.stores.sql
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+REPLACED = {"time", "threading", "socket", "select"}
+"""Modules whose functions gevent replaces; freezegun replaces those of the first."""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_clocks_sleeps_and_threads_are_looked_up_when_they_are_called(module):
+    """A function in an attribute is bound, or stays the old one, once another is in its place."""
+    tree = ast.parse(text_of(MODULES[module]))
+    named, no_values = [], set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in REPLACED and not node.level:
+            named.append(ast.unparse(node))
+        if isinstance(node, ast.Call):
+            no_values.add(node.func)
+        elif isinstance(node, ast.FunctionDef):
+            of_arguments = ast.walk(node.args)
+            notes = [each.annotation for each in of_arguments if isinstance(each, ast.arg)]
+            no_values.update(_within(node.returns, *notes))
+        elif isinstance(node, ast.AnnAssign):
+            no_values.update(_within(node.annotation))
+    for node in set(ast.walk(tree)) - no_values:
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in REPLACED:
+            value = getattr(importlib.import_module(ast.unparse(node.value)), node.attr)
+            if callable(value):
+                named.append(f"line {node.lineno}: {ast.unparse(node)}")
+    assert named == []
+
+
+def _within(*trees):
+    return [node for tree in trees if tree is not None for node in ast.walk(tree)]
 
 
 def test_every_wing_says_what_lives_in_it_and_the_page_of_the_architecture_names_it():

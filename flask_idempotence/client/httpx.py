@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing
 from functools import partial
 
-from .retries import LATE, Attempts, Retries, needs_key, put_key
+from .retries import LATE, Attempts, Retries, needs_key, put_key, sleep
 
 try:
     import anyio
@@ -58,7 +58,7 @@ class IdempotentTransport(httpx.BaseTransport):
         retries: Retries | None = None,
         header: str = "Idempotency-Key",
         quoted: bool = False,
-        sleep: Callable[[float], object] = time.sleep,
+        sleep: Callable[[float], object] = sleep,
     ) -> None:
         self._transport = transport or httpx.HTTPTransport()
         self._retries = retries or Retries()

@@ -5,13 +5,12 @@ It needs the extra `client`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, cast
 
-from .retries import LATE, Attempts, Retries, needs_key, put_key
+from .retries import LATE, Attempts, Retries, needs_key, put_key, sleep
 
 try:
     from requests import PreparedRequest, Response, exceptions
@@ -52,7 +51,7 @@ class IdempotentAdapter(BaseAdapter):
         header: str = "Idempotency-Key",
         quoted: bool = False,
         adapter: BaseAdapter | None = None,
-        sleep: Callable[[float], object] = time.sleep,
+        sleep: Callable[[float], object] = sleep,
     ) -> None:
         super().__init__()
         self._retries = retries or Retries()

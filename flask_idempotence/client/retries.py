@@ -10,6 +10,7 @@ import logging
 import random
 import re
 import ssl
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
@@ -20,7 +21,6 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import partial
-from threading import Thread
 from typing import Protocol, TypeVar
 
 from ..errors import PASSING
@@ -122,6 +122,22 @@ def _timestamp_of(date: str) -> float | None:
         return None
 
 
+# Each looks up the function of `time` when it is called: gevent may replace that later.
+
+
+def _clock() -> float:
+    return time.monotonic()
+
+
+def _now() -> float:
+    return time.time()
+
+
+def sleep(seconds: float) -> None:
+    """Wait for so many seconds."""
+    time.sleep(seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class Retries:
     """Rules of retrying: how often and for how long, with exponential backoff and jitter.
@@ -154,8 +170,8 @@ class Retries:
     longest_wait: float = 30.0
     statuses: Collection[int] = RETRIED_STATUSES
     _: KW_ONLY
-    clock: Callable[[], float] = time.monotonic
-    now: Callable[[], float] = time.time
+    clock: Callable[[], float] = _clock
+    now: Callable[[], float] = _now
     chance: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
@@ -291,7 +307,7 @@ def _within(seconds: float, attempt: Callable[[], R], late: Callable[[], Excepti
             done.set_exception(error)
 
     try:
-        Thread(target=copy_context().run, args=(run,), daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(run,), daemon=True).start()
     except RuntimeError:  # no threads at the interpreter's exit
         return attempt()
     try:

@@ -47,7 +47,7 @@ class FailurePolicy:
     first failure of each kind, then one every few seconds, and one when the store answers again.
     """
 
-    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, config: Config, clock: Callable[[], float]) -> None:
         self._default = config.on_store_error
         self._clock = clock
         self.instruments: tuple[Instrument, ...] = ()

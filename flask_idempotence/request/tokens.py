@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import os
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from itsdangerous.signer import SigningAlgorithm
 
 from ..config.settings import Config
 from ..response.refusals import TokenExpired, TokenInvalid
+from ..stores.process import time_of_day
 from .credentials import environ_key
 from .fingerprint import Keyring, as_bytes
 from .forms import form_of
@@ -68,7 +68,7 @@ class _HmacSha256(SigningAlgorithm):
 class Tokens:
     """Signs and checks the tokens of one application."""
 
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = staticmethod(time_of_day)
     """The wall clock, whose seconds go into the tokens."""
 
     def __init__(self, config: Config, identities: Identities, keyring: Keyring) -> None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-import time
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
@@ -33,6 +32,7 @@ from flask.json.provider import JSONProvider
 
 from ..config.settings import CLOCK_SKEW, Config
 from ..errors import ConfigurationError
+from ..stores.process import time_of_day
 from .headers import EXPIRES_HEADER, REPLAYED_HEADER, STORED_HEADER
 from .refusals import OutcomeUnknown
 
@@ -91,7 +91,7 @@ class Bound(Protocol):
 class Records:
     """Makes records of responses, and responses of records."""
 
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = staticmethod(time_of_day)
     """The wall clock, in seconds since 1970."""
 
     def __init__(self, config: Config) -> None:

@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -289,18 +290,23 @@ def milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-class TimeLimit(threading.local):
-    """The longest deadline of this thread's operations."""
+class TimeLimit:
+    """The longest deadline of operations in a block, for the thread or greenlet that runs it."""
 
-    cap: float = float("inf")
+    def __init__(self) -> None:
+        self._cap = ContextVar("cap", default=float("inf"))
+
+    @property
+    def cap(self) -> float:
+        return self._cap.get()
 
     @contextmanager
     def capped(self, seconds: float) -> Iterator[None]:
-        before, self.cap = self.cap, seconds
+        token = self._cap.set(seconds)
         try:
             yield
         finally:
-            self.cap = before
+            self._cap.reset(token)
 
 
 def check_deadline(seconds: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from .base import (
     Running,
     TokenOutcome,
 )
-from .process import Living, call_in_children
+from .process import Living, call_in_children, monotonic
 
 _DUE_A_WRITE = 2
 """Due entries of the heap that a write removes: more than the one it adds."""
@@ -58,7 +57,7 @@ class MemoryStore(InspectableStore):
     """
 
     shared = False
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = staticmethod(monotonic)
 
     def __init__(
         self, *, max_entries: int = 100_000, clock: Callable[[], float] | None = None

@@ -1,4 +1,4 @@
-"""Forks, exit, threads and sockets, for those that hold connections or locks."""
+"""Clocks, forks, exit, threads and sockets, for those that wait or hold connections or locks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import select
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,6 +16,24 @@ from types import MethodType
 from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
+
+# Clocks and sleep, for attributes and defaults. Each looks up the function of `time` when it is
+# called: gevent or a frozen clock may have replaced it since.
+
+
+def monotonic() -> float:
+    """Return seconds that never go back."""
+    return time.monotonic()
+
+
+def time_of_day() -> float:
+    """Return the seconds since 1970."""
+    return time.time()
+
+
+def sleep(seconds: float) -> None:
+    """Let other threads or greenlets run for so many seconds."""
+    time.sleep(seconds)
 
 
 class _Process:

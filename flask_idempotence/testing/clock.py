@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -18,6 +17,7 @@ from ..request.tokens import Tokens
 from ..response.records import Records
 from ..signals import claimed, rejected, replayed, token_issued, token_spent
 from ..stores.memory import MemoryStore
+from ..stores.process import monotonic
 
 _LONGEST = timedelta(days=36_525)
 """The longest step: the clock of leases never goes back, so infinity would never end."""
@@ -40,7 +40,7 @@ class _Ahead:
         return self._clock() + self.seconds
 
 
-_monotonic = _Ahead(time.monotonic)
+_monotonic = _Ahead(monotonic)
 """It stays ahead after a test: leases and log throttles need a clock that never goes back."""
 
 

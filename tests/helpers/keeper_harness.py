@@ -27,7 +27,7 @@ class KeeperHarness:
         self.clock = clock or FakeClock()
         self.app = make_app()
         config = Config(**settings)
-        self.keeper = Keeper(store, FailurePolicy(config), config, self.clock)
+        self.keeper = Keeper(store, FailurePolicy(config, self.clock), config, self.clock)
         self.keeper._schedule = lambda at: None  # no thread: the test ticks
 
     def hold(self, key="k", *, lease=1.0):

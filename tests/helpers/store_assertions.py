@@ -68,10 +68,7 @@ def is_true_in_a_child(question):
 
 def assert_fork_safe(store):
     def connections():
-        ids = []
-        for node in store._begin().primaries():
-            ids += store._begin().send([pack("CLIENT", "ID")], node=node)
-        return ids
+        return [store._ask(node, pack("CLIENT", "ID")) for node in store._primaries()]
 
     ours = connections()
     assert connections() == ours

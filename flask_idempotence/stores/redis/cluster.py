@@ -112,13 +112,14 @@ class Cluster(Deployment):
         self._is_stale = False
         problem: Exception = RedisConnectionError("No node of the cluster returns its slots.")
         nodes = sorted(self._nodes(), key=_last_failure)
-        before = deadline.may_have_arrived  # of the operation, whose question this is not
+        before = deadline.now.may_have_arrived  # of the operation, whose question this is not
         for index, node in enumerate(nodes):
             try:
                 with deadline.limit(deadline.left() / (min(len(nodes) - index, _SHARES) + 1)):
                     [ranges] = node.exchange([_SLOTS])
             except (RedisError, OSError) as error:
-                problem, deadline.may_have_arrived = error, before
+                problem = error
+                deadline.update(may_have_arrived=before)
             else:
                 if isinstance(ranges, list) and ranges:
                     return self._set_table(ranges, node)

@@ -157,4 +157,4 @@ class Deployment:
 
 
 def _no_reply(error: Exception) -> StoreError:
-    return StoreError(f"{type(error).__name__}: {error}", sent=deadline.may_have_arrived)
+    return StoreError(f"{type(error).__name__}: {error}", sent=deadline.now.may_have_arrived)

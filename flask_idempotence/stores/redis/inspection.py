@@ -12,7 +12,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from ...errors import StoreError
 from ..base import Entry, InspectableStore, Outcome
 from .deployment import Call, Deployment
-from .link import Command, Reply, checked, deadline, error_code, pack
+from .link import Command, Reply, checked, error_code, operation, pack
 from .lua import DISCARD
 from .node import Node
 
@@ -34,10 +34,7 @@ class Inspection(InspectableStore):
     _deployment: Deployment
     _deadline: float
 
-    def _begin(self) -> Deployment:
-        deadline.begin(self._deadline)
-        return self._deployment
-
+    @operation
     def peek_all(self, keys: Sequence[str]) -> list[Entry | None]:
         def peek(calls: Sequence[Call]) -> list[Entry | None]:
             commands: list[Command] = []
@@ -47,11 +44,11 @@ class Inspection(InspectableStore):
             replies = self._deployment.send(commands, key=calls[0][0])
             return [_entry(*replies[n : n + 3]) for n in range(0, len(replies), 3)]
 
-        return [checked(entry) for entry in self._begin().gather([*zip(keys)], peek)]
+        return [checked(entry) for entry in self._deployment.gather([*zip(keys)], peek)]
 
     def scan(self, prefix: str) -> Iterator[str]:
         pattern = "".join(f"\\{one}" if one in "*?[]\\^-" else one for one in prefix) + "*"
-        for node in self._begin().primaries():
+        for node in self._primaries():
             cursor: Reply = b"0"
             while True:
                 command = pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
@@ -60,16 +57,18 @@ class Inspection(InspectableStore):
                 if cursor in {b"0", 0}:
                     break
 
+    @operation
     def remove(self, key: str) -> None:
-        checked(self._begin().send([pack("DEL", key)], key=key)[0])
+        checked(self._deployment.send([pack("DEL", key)], key=key)[0])
 
+    @operation
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
         calls = [(key, entry.mark) for key, entry in seen]
-        replies = self._begin().gather(calls, partial(self._deployment.run, DISCARD))
+        replies = self._deployment.gather(calls, partial(self._deployment.run, DISCARD))
         return [Outcome.OK if checked(reply) else Outcome.STALE for reply in replies]
 
     def count_all(self) -> int | None:
-        replies = [self._ask(node, pack("DBSIZE")) for node in self._begin().primaries()]
+        replies = [self._ask(node, pack("DBSIZE")) for node in self._primaries()]
         if any(isinstance(reply, NoPermissionError) for reply in replies):
             return None
         return sum(int(checked(reply)) for reply in replies)
@@ -77,15 +76,20 @@ class Inspection(InspectableStore):
     def facts(self) -> Sequence[ServerFacts]:
         return [
             _facts_of(partial(self._ask, node), replicas_wanted=self._deployment.replicas)
-            for node in self._begin().primaries()
+            for node in self._primaries()
         ]
 
     def ping(self) -> None:
-        for node in self._begin().primaries():
+        for node in self._primaries():
             checked(self._ask(node, pack("PING")))
 
+    @operation
+    def _primaries(self) -> Sequence[Node]:
+        return self._deployment.primaries()
+
+    @operation
     def _ask(self, node: Node, command: Command) -> Reply:
-        return self._begin().send([command], node=node)[0]
+        return self._deployment.send([command], node=node)[0]
 
 
 def _entry(beginning: Reply, size: Reply, left: Reply) -> Entry | None:

@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from redis import ConnectionPool, exceptions
 from redis.backoff import NoBackoff
@@ -59,32 +61,57 @@ _KINDS = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyErr
 _CODE = re.compile(r"(?:Error .*@user_script: ?\d+: -?)?([A-Z]+)\b")
 
 
+class Operation(NamedTuple):
+    """An operation under way; times are seconds, by the monotonic clock."""
+
+    at: float = float("inf")  # when its time is over
+    length: float = float("inf")  # its time in all
+    is_short: bool = False  # it has less time than usual: breakers neither stop nor count it
+    may_have_arrived: bool = False  # an earlier attempt was sent, and its effect is unknown
+
+
+_NONE = Operation()
+
+
 class Deadline(TimeLimit):
-    """The deadline of the calling thread's operation, in seconds of the monotonic clock.
+    """The deadline of the operation that the calling thread or greenlet is carrying out.
 
     It holds for all that an operation does: connect, send, wait, follow a redirection.
     """
 
-    at: float = float("inf")
-    length: float = float("inf")  # seconds that the operation may take in all
-    is_exempt: bool = False  # breakers neither stop nor count it: it has less time than usual
-    may_have_arrived: bool = False  # an earlier attempt was sent, and its effect is unknown
+    def __init__(self) -> None:
+        super().__init__()
+        self._operation = ContextVar("operation", default=_NONE)
 
-    def begin(self, seconds: float) -> None:
-        self.length = min(seconds, self.cap)
-        self.at = time.monotonic() + self.length
-        self.is_exempt = self.cap < seconds
-        self.may_have_arrived = False
+    def begin(self, seconds: float) -> Token[Operation]:
+        """Begin an operation; `end` takes the token."""
+        length = min(seconds, self.cap)
+        is_short = length < seconds
+        return self._operation.set(Operation(time.monotonic() + length, length, is_short))
+
+    def end(self, token: Token[Operation]) -> None:
+        self._operation.reset(token)
+
+    def update(self, **changes: Any) -> None:
+        self._operation.set(self.now._replace(**changes))
+
+    @property
+    def now(self) -> Operation:
+        return self._operation.get()
+
+    @property
+    def at(self) -> float:
+        return self._operation.get().at
 
     @contextmanager
     def limit(self, seconds: float) -> Iterator[None]:
         """Limit a part of the current operation; the rest of its time is for later parts."""
         whole = self.at
-        self.at = min(whole, time.monotonic() + seconds)
+        self.update(at=min(whole, time.monotonic() + seconds))
         try:
             yield
         finally:
-            self.at = whole
+            self.update(at=whole)
 
     def left(self) -> float:
         """Return the remaining seconds, or raise RedisTimeoutError if there are none."""
@@ -94,13 +121,41 @@ class Deadline(TimeLimit):
         return left
 
     def pause(self, seconds: float) -> bool:
-        if time.monotonic() + seconds >= self.at:
+        """Sleep if there is time for it; with a stopped clock, the sleeps themselves end it."""
+        began = time.monotonic()
+        if began + seconds >= self.at:
             return False
         time.sleep(seconds)
+        self.update(at=self.at - max(0.0, began + seconds - time.monotonic()))
         return True
 
 
 deadline: Deadline = Deadline()
+
+
+class _Timed(Protocol):
+    _deadline: float
+
+
+Timed = TypeVar("Timed", bound=_Timed)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def operation(
+    method: Callable[Concatenate[Timed, P], T],
+) -> Callable[Concatenate[Timed, P], T]:
+    """Make each call of a store's method an operation, which ends by its deadline."""
+
+    @wraps(method)
+    def timed(self: Timed, /, *arguments: P.args, **options: P.kwargs) -> T:
+        token = deadline.begin(self._deadline)
+        try:
+            return method(self, *arguments, **options)
+        finally:
+            deadline.end(token)
+
+    return timed
 
 
 def pack(*words: str | bytes | int) -> Command:
@@ -127,7 +182,7 @@ def failure(reply: ResponseError) -> StoreError:
     """
     code = error_code(reply)
     kind = _KINDS.get(code, type(reply))
-    sent = deadline.may_have_arrived or code not in _REFUSED
+    sent = deadline.now.may_have_arrived or code not in _REFUSED
     return StoreError(f"{kind.__name__}: {reply}", sent=sent)
 
 

@@ -101,7 +101,7 @@ class Node:
         """
         # An urgent renewal is sent anyway: the lease may end before the next probe.
         breaker, idle = self._breaker, self._idle
-        if breaker.failures and not deadline.is_exempt and not breaker.allows():
+        if breaker.failures and not deadline.now.is_short and not breaker.allows():
             raise CircuitOpenError(
                 f"The circuit breaker is open: {breaker.failures} time-outs in a row."
             )
@@ -144,11 +144,11 @@ class Node:
         except BaseException as error:
             connection.disconnect()  # a part of the replies may still come
             self._note_failure(error, started)
-            has_waited = time.monotonic() - started >= deadline.length * _FAIR_SHARE
+            has_waited = time.monotonic() - started >= deadline.now.length * _FAIR_SHARE
             if isinstance(error, RedisTimeoutError) and has_waited:
                 self.drop_idle()  # likewise; connecting may have taken the most of the time
             if not isinstance(error, BusyLoadingError):  # which refuses everything
-                deadline.may_have_arrived = True
+                deadline.update(may_have_arrived=True)
             raise
         self._breaker.failures = 0
         self._answered = started
@@ -177,7 +177,7 @@ class Node:
         if isinstance(error, RedisTimeoutError):
             # Three urgent renewals would soon open the circuit. An operation that began before
             # one that was answered says nothing about the server now.
-            if took >= _MIN_SAMPLE and not deadline.is_exempt and started > self._answered:
+            if took >= _MIN_SAMPLE and not deadline.now.is_short and started > self._answered:
                 self._breaker.record_failure()
         elif isinstance(error, RedisError | OSError) and not isinstance(error, CircuitOpenError):
             self._breaker.failures = 0  # it refuses: that costs no time

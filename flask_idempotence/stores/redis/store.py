@@ -31,7 +31,7 @@ from ..process import call_in_children
 from .clients import deployment_of
 from .deployment import Deployment
 from .inspection import Inspection
-from .link import Command, Reply, checked, deadline, error_code, failure, pack
+from .link import Command, Reply, checked, deadline, error_code, failure, operation, pack
 from .lua import CLAIM, COMPLETE, RELEASE, RENEW, TAKE_TOKEN, Script
 
 _MAX_REPLICAS = 1000
@@ -83,11 +83,11 @@ class RedisStore(Inspection):
         # Closing them is better than Python's warnings; at exit other threads may still use them.
         weakref.finalize(self, self._deployment.close).atexit = False
 
+    @operation
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
         length, kept = milliseconds(lease), round(keep * 1000)
-        deadline.begin(self._deadline)
         if self._claims_by_commands:
             commands = _claim_commands(key, owner, fingerprint, length, kept)
             replies = self._deployment.send(commands, key=key, follow=False)
@@ -106,9 +106,9 @@ class RedisStore(Inspection):
             return Done(bool(matches), rest[0], rest[1] / 1000)
         return Crashed(bool(matches))
 
+    @operation
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         calls = [(key, owner, milliseconds(lease)) for key, owner, lease in renewals]
-        deadline.begin(self._deadline)
         replies = self._deployment.gather(calls, partial(self._deployment.run, RENEW))
         # One key of another type must not keep the others from being renewed.
         outcomes = [
@@ -124,24 +124,24 @@ class RedisStore(Inspection):
             raise error
         return [outcome for outcome in outcomes if outcome is not None]
 
+    @operation
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
-        deadline.begin(self._deadline)
         reply = self._run(COMPLETE, key, owner, fingerprint, record, milliseconds(keep))
         return _OUTCOMES[reply]
 
+    @operation
     def release(self, key: str, owner: bytes) -> Outcome:
-        deadline.begin(self._deadline)
         return _OUTCOMES[self._run(RELEASE, key, owner)]
 
+    @operation
     def put_token(self, key: str, subject: bytes, ttl: float) -> None:
         command = pack("SET", key, b"T" + subject, "PX", milliseconds(ttl))
-        deadline.begin(self._deadline)
         checked(self._deployment.send([command], key=key, repeatable=False)[0])
 
+    @operation
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
-        deadline.begin(self._deadline)
         return _TOKEN_OUTCOMES[self._run(TAKE_TOKEN, key, subject)]
 
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:

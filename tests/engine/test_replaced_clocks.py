@@ -1,0 +1,39 @@
+"""Waits of every kind where the functions of `time` are replaced: by gevent, or by a frozen clock.
+
+Each runs in a process of its own, whose modules stay replaced.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+from helpers.servers.processes import environment
+
+REPEATS = 4
+
+needs_gevent = pytest.mark.skipif(
+    importlib.util.find_spec("gevent") is None, reason="gevent: not installed"
+)
+
+
+@pytest.mark.parametrize("store", ["memory", "redis"])
+@pytest.mark.parametrize(
+    "when",
+    [*(pytest.param(each, marks=needs_gevent) for each in ("before", "after")), "never", "frozen"],
+)
+def test_repeats_wait_for_the_first_after_the_clock_was_replaced(when, store, redis_url):
+    uri = redis_url if store == "redis" else "memory://"
+    command = [sys.executable, "-m", "helpers.applications.waits", when, uri]
+    ended = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    repeats = REPEATS
+    assert told["answers"]["key"] == [201] * repeats
+    assert told["answers"]["lock"] == [201] * repeats
+    assert told["answers"]["once"] == [1] * repeats
+    assert told["runs"] == {"key": 1, "lock": repeats, "once": 1, "named": repeats}
+    assert told["ended"] == [True]
