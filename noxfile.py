@@ -47,30 +47,3 @@ def unpack(sdist: Path, place: Path) -> Path:
     with tarfile.open(sdist) as archive:
         archive.extractall(place, filter="data")
     return place / sdist.name.removesuffix(".tar.gz")
-
-
-@nox.session(python=False)
-@nox.parametrize("version", ["5.3.*", "6.*", "7.*"])
-def redis_py(session: nox.Session, version: str) -> None:
-    """Run the tests of connections on the releases of redis-py between oldest and newest."""
-    stores = (f"tests/stores/redis/test_{name}.py" for name in ("redis_py", "replies", "tls"))
-    groups = (f"tests/proofs/topologies/test_{name}.py" for name in ("topologies", "cluster"))
-    session.run(
-        *("uv", "run", "--isolated", "--with", f"redis=={version}", "pytest", "-q"),
-        *("-m", "topology or not topology", "-W", "default::DeprecationWarning"),
-        *("-k", "redis_py or replies or rotation or ready_client or slot_on_its_way"),
-        *(*stores, *groups),
-        external=True,
-    )
-
-
-@nox.session(python=False)
-@nox.parametrize("kind", ["queue", "partition", "browser"])
-def rest(session: nox.Session, kind: str) -> None:
-    """Run the proofs of which `.ci/run` takes a sample."""
-    groups = {"queue": ["queue"], "browser": ["browser", "docs"]}.get(kind, [])
-    session.run(
-        *("uv", "run", *(f"--group={group}" for group in groups), "pytest", "-q"),
-        *("-n", "2", "--dist", "load", "-m", f"{kind} and deep"),
-        external=True,
-    )

@@ -41,18 +41,8 @@ OF_SQL = (
     *("proofs/commands/test_database_commands.py", "proofs/endurance"),
     *("proofs/partitions/test_partitions.py", "proofs/servers/test_payment_notifications.py"),
 )
-NEED = {
-    "pyright": ("test_typing.py",),
-    "sqlalchemy": OF_SQL,
-    "gevent": ("proofs/servers/test_gevent.py",),
-    "mutmut": ("proofs/mutation",),
-    "stripe": ("proofs/clients",),
-}
-"""Files that need a module, which may be in a group of its own."""
-
-for module, files in NEED.items():
-    if importlib.util.find_spec(module) is None:
-        LEFT_OUT |= dict.fromkeys(files, f"{module}: not installed")
+if importlib.util.find_spec("sqlalchemy") is None:
+    LEFT_OUT |= dict.fromkeys(OF_SQL, "sqlalchemy: not installed")
 
 try:
     binary = redis_binary()
@@ -64,22 +54,21 @@ except Exception as error:
 
 collect_ignore = list(LEFT_OUT)
 
-SLOW = (
+ASKED_FOR = (
     *("browser", "chaos", "clients", "database", "deep", "endurance", "fuzz", "gateway"),
-    *("lifecycle", "mutation", "partition", "queue", "servers", "topology", "typing", "wsgi"),
+    *("gevent", "lifecycle", "mutation", "partition", "prose", "queue", "servers", "timed"),
+    *("topology", "typing", "wsgi"),
 )
 """Kinds of tests that run only where they are asked for."""
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Name the server that the tests run against, and what is left out."""
-    lines = [f"{reason}, its tests are left out" for reason in LEFT_OUT.values()]
+    lines = [f"{reason}, its tests are left out" for reason in sorted(set(LEFT_OUT.values()))]
     if not shutil.which("node"):
         lines.append("node: not found, the tests of the script are left out")
-    lines += [
-        f"{kind}: left out, -m {kind} runs them" for kind in SLOW if not asks_for(kind, config)
-    ]
-    return [SERVER, *lines]
+    unasked = [kind for kind in ASKED_FOR if not asks_for(kind, config)]
+    return [SERVER, *lines, f"left out, but for -m NAME: {', '.join(unasked)}"]
 
 
 def asks_for(kind: str, config: pytest.Config) -> bool:
@@ -107,24 +96,24 @@ MARK_OF_FILE = re.compile(r"(?m)^pytestmark = (.*)")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import a file of a slow kind that is not asked for."""
+    """Do not even import a file of a kind that is not asked for."""
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
     marked = MARK_OF_FILE.search(collection_path.read_text(encoding="utf-8"))
     kinds = re.findall(r"pytest\.mark\.(\w+)", marked[1]) if marked else ()
-    return any(kind in SLOW and not asks_for(kind, config) for kind in kinds) or None
+    return any(kind in ASKED_FOR and not asks_for(kind, config) for kind in kinds) or None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what starts a database; leave out the slow kinds of tests that are not asked for."""
+    """Mark what starts a database; leave out the kinds of tests that are not asked for."""
     for item in filter(needs_database, items):
         item.add_marker("database")
-    unasked = {kind for kind in SLOW if not asks_for(kind, config)}
+    unasked = {kind for kind in ASKED_FOR if not asks_for(kind, config)}
     chosen, left_out = [], []
     for item in items:
-        is_slow = any(mark.name in unasked for mark in item.iter_markers())
-        (left_out if is_slow else chosen).append(item)
+        is_unasked = any(mark.name in unasked for mark in item.iter_markers())
+        (left_out if is_unasked else chosen).append(item)
     items[:] = chosen
     config.hook.pytest_deselected(items=left_out)
 

@@ -12,6 +12,8 @@ from helpers.repository import CHINESE, README, REFUSALS, ROOT, headings, sectio
 
 import flask_idempotence
 
+pytestmark = pytest.mark.prose
+
 DOCS = ROOT / "docs"
 BLOCK = rf"(?ms)^(?:{CONTINUES}\n+)?```\S.*?^```$"
 TEXT = re.compile(r'(?m)("[^"\n]*"|>[^<>\n]+<|^\w[^"\n]*[.。]$)')

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from helpers.repository import PAGES, ROOT, headings, section, text_of
 
+pytestmark = pytest.mark.prose
+
 DOCS = ROOT / "docs"
 REPORTS = DOCS / "reports"
 TESTED = REPORTS / "tested.md"

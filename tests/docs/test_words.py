@@ -8,6 +8,8 @@ import pytest
 from helpers.repository import CHINESE, PAGES, ROOT, text_of
 from helpers.wings import PACKAGE
 
+pytestmark = pytest.mark.prose
+
 PERSONS = ("user", "users", "visitor", "client", "clients", "people", "those", "one")
 AFTER_NO_PERSON = "".join(rf"(?<!\b{person}\s)" for person in PERSONS)
 

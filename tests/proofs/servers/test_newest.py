@@ -1,4 +1,4 @@
-"""Where the newest servers come from: `helpers.servers.newest`, which `.ci/run` tests on."""
+"""Where the newest servers come from: `helpers.servers.newest`, which `.ci/proofs` tests on."""
 
 import os
 from pathlib import Path
