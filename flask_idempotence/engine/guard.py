@@ -175,10 +175,10 @@ class Claim:
     question: Question = NO_QUESTION
     key = ""  # in the store; empty before it is known
     fingerprint = NO_FINGERPRINT  # of the content that a repeat must share
-    waited = 0.0  # seconds, for another request's claim to end
-    owner = b""  # 16 random bytes; empty where there is no lease
-    is_granted = False  # it has a lease, or has spent a token
-    granted_at = 0.0  # the time before the claim, when its first lease began
+    waited: float = 0.0  # seconds, for another request's claim to end
+    owner: bytes = b""  # 16 random bytes; empty where there is no lease
+    is_granted: bool = False  # it has a lease, or has spent a token
+    granted_at: float = 0.0  # the time before the claim, when its first lease began
     was_renewed = False  # a renewal was sent; its answer may have been lost
     record: bytes | None = None
     ttl: float | None = None  # seconds for which the view keeps its response, if it says so
@@ -188,14 +188,18 @@ class Claim:
     kept: float | None = None  # seconds for which the store has taken the record
     body: object = None  # of the view's response, before the application's own hooks
     steps: frozenset[bytes] = frozenset()  # names of those that the view has begun
-    context = 0  # the id of the request context in which it was granted
-    in_view = False
-    has_raised = False
+    context: int = 0  # the id of the request context in which it was granted
+    in_view: bool = False
+    has_raised: bool = False
     is_stopped = False  # another guard has refused before the view could run
     status = 0  # of the response that decides the settlement
     streaming = False  # it is settled when the response is closed
-    lost = False  # it has ended early, or another owner has it
+    lost: bool = False  # it has ended early, or another owner has it
     unacknowledged = False  # the response goes out before the store has taken the record
+    number: int  # rises from claim to claim
+    renew_at: float
+    app: Flask
+    guard: Guard
     _input: WatchedInput | None = None
 
     def __init__(self, app: Flask, guard: Guard, endpoint: str | None) -> None:
@@ -207,7 +211,7 @@ class Claim:
         self.owner, self.granted_at = owner, at
         self.is_granted = bool(owner) or self.question.spends is not None
         self.extend(self.question.lease, at)
-        self.number = next(_numbers)  # rises from claim to claim
+        self.number = next(_numbers)
         self._process = os.getpid()
         self._settling = threading.Lock()
         return self
