@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import math
+import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,9 @@ from .base import Store, check_deadline
 from .memory import MemoryStore
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL, Engine
+    from sqlalchemy.engine.interfaces import DBAPIConnection
+
     from .sql import SqlStore
 
 _URI = "IDEMPOTENCE_STORAGE_URI"
@@ -33,6 +38,16 @@ _DRIVERS = {
     "mariadb": _WITH_PYMYSQL,
 }
 """The databases, a driver that is easy to install for each, and the scheme that names it."""
+
+_LIMITS = {
+    "psycopg": ("connect_timeout",),
+    "psycopg2": ("connect_timeout",),
+    "pg8000": ("timeout",),
+    # Its connect_timeout does not include the server's greeting.
+    "pymysql": ("connect_timeout", "read_timeout"),
+    "mysqldb": ("connect_timeout",),
+}
+"""The arguments by which the driver of a database limits connecting."""
 
 _REDIS = "|".join(map(re.escape, _OF_REDIS))
 _NO_NUMBER = r"/(?![0-9]*/?(\?|$))"
@@ -142,8 +157,6 @@ def _sql_store_at(uri: str, *, deadline: float = 1.0, **options: Any) -> SqlStor
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-    from .sql.connection import limited_engine
-
     check_deadline(deadline)
     try:
         engine = limited_engine(make_url(uri), options, deadline)
@@ -158,3 +171,32 @@ def _sql_store_at(uri: str, *, deadline: float = 1.0, **options: Any) -> SqlStor
     if "@" in (engine.url.host or ""):
         raise ValueError  # a bare one in the password: the host would begin within it
     return store_class(engine, deadline=deadline)
+
+
+def limited_engine(url: URL, options: Mapping[str, Any], deadline: float) -> Engine:
+    """Make an engine whose connections are limited, each to one host of several.
+
+    Without a limit, psycopg waits 130 seconds for a host that does not answer, pg8000 for ever.
+    One that the URL, or `connect_args` among the options of `create_engine`, names counts.
+    """
+    from sqlalchemy import create_engine, event
+
+    driver = url.get_driver_name()
+    own: Mapping[str, object] = options.get("connect_args") or {}
+    seconds = math.ceil(min(max(deadline, 2), 60))  # libpq and psycopg take less than two as two
+    limits = dict.fromkeys(_LIMITS.get(driver, ()), seconds)
+    is_named = any(name in url.query or name in own for name in limits)
+    if is_named or (driver.startswith("psycopg") and "PGCONNECT_TIMEOUT" in os.environ):
+        limits = {}
+    engine = create_engine(url, **{**options, "connect_args": {**limits, **own}})
+    if limits and driver in ("pg8000", "pymysql"):
+        event.listen(engine, "connect", _relax)
+    return engine
+
+
+def _relax(connection: DBAPIConnection, _record: object) -> None:
+    """Lift a limit that would hold for statements, too; there is no public way."""
+    if hasattr(connection, "_usock"):
+        connection._usock.settimeout(None)  # noqa: SLF001 - of pg8000
+    else:
+        connection._read_timeout = None  # noqa: SLF001 - of PyMySQL

@@ -2,9 +2,9 @@
 
 store       the store: one deadline an operation, retries, pruning
 statements  the table, and the operations as statements on it
-connection  statements on a connection, compiled once and sent by the driver's cursor
+connection  a connection that executes statements, and the limits of connecting
 dialect     the base class of a database: one subclass a file (`mysql`, `sqlite`, …); errors
-pool        connections of the store's own; a watchdog gives up on a server that does not answer
+pool        lends connections, which helper threads open; a watchdog ends overdue operations
 """
 
 from .statements import metadata, table

@@ -95,7 +95,7 @@ class Dialect(ABC):
     """A database: its statements, its connections, its errors. One object a store.
 
     A database without RETURNING overrides `prune` and `discard`; one without ON CONFLICT,
-    `_on_conflict` and `_has_written`.
+    `_on_conflict`, `_telling` and `_has_written`.
     """
 
     _new_row = "excluded"
@@ -110,10 +110,9 @@ class Dialect(ABC):
 
     def __init__(self, insert: Callable[[sa.Table], Insert]) -> None:
         self._insert = insert
-        self._claim = self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM)
-        self._complete = self._upsert(statements.COMPLETED, statements.MAY_COMPLETE)
-        # Before 2.0.28, SQLAlchemy may not know how many rows an insert has changed.
-        self._complete_in: sa.Executable = self._complete.returning(table.c.key)
+        claim = self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM)
+        complete = self._upsert(statements.COMPLETED, statements.MAY_COMPLETE)
+        self._claim, self._complete = self._telling(claim), self._telling(complete)
         self.put_token = self._upsert(statements.NEW_TOKEN)
         self._renew = statements.RENEW.where(statements.TO_RENEW)
 
@@ -188,9 +187,13 @@ class Dialect(ABC):
         )
         return upsert
 
+    def _telling(self, upsert: sa.Insert) -> sa.Executable:
+        """Return an upsert whose result tells whether it has written, for `_has_written`."""
+        return upsert.returning(table.c.key)
+
     def _has_written(self, upsert: Result) -> bool:
         """Return whether a row in the way of an upsert has met its condition."""
-        return bool(upsert.rowcount)
+        return bool(upsert.all())  # SQLAlchemy does not know how many rows an insert has changed
 
     def claim(self, connection: StoreConnection, values: Values) -> ClaimOutcome:
         """Take a key for its first caller, or return its holder; outside a transaction."""
@@ -233,9 +236,8 @@ class Dialect(ABC):
         """Complete a claim within a transaction of the application's."""
         # The table is the one of the claim, also where the application's schemas have another.
         options = {"schema_translate_map": None if schema is None else {None: schema}}
-        result = connection.execute(self._complete_in, values, execution_options=options)
-        is_written = result.all() if result.returns_rows else self._has_written(result)
-        return OK if is_written else STALE
+        result = connection.execute(self._complete, values, execution_options=options)
+        return OK if self._has_written(result) else STALE
 
     def schema(self, connection: StoreConnection) -> str | None:
         """Return the schema of the store's table; None where there is no table."""

@@ -122,7 +122,6 @@ class MySQL(Dialect):
 
     def __init__(self) -> None:
         super().__init__(mysql.insert)
-        self._complete_in = self._complete
         self._knows_layout = False
 
     def check(self, engine: sa.Engine) -> None:
@@ -158,6 +157,9 @@ class MySQL(Dialect):
         if not self._knows_layout:
             self._check_layout(connection)
         return super().claim(connection, values)
+
+    def _telling(self, upsert: sa.Insert) -> sa.Executable:
+        return upsert
 
     def _has_written(self, upsert: Result) -> bool:
         return bool(upsert.lastrowid != _REFUSED)

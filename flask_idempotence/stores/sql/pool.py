@@ -1,213 +1,224 @@
-"""Connections of the store's own, each checked out and given up on within a deadline."""
+"""Connections of the store's own, each lent and given up on within a deadline."""
 
 from __future__ import annotations
 
-import logging
+import math
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
+from weakref import WeakSet
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Engine, NullPool, Pool, QueuePool, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from ..process import call_in_children, has_input, start_daemon
-from .connection import Compiled, StoreConnection, socket_of
+from ..process import call_in_children, start_daemon
+from .connection import StoreConnection
 from .dialect import Dialect, Info, Trouble, trouble_of
 
-_logger = logging.getLogger("flask_idempotence")
+_AT_ONCE = 4
+"""Attempts to connect that may run at a time, without the slow ones."""
 
-_MOST_OVERDUE = 3
-"""Attempts to connect that may be overdue; beyond that, further ones fail at once."""
+_SLOW = 0.5
+"""The share of the deadline after which one is slow, so that another may overtake it."""
 
-_PROBE_EVERY = 1.0
-"""Seconds after which one is begun even so."""
+_LOOK_EVERY = 0.1
+"""Seconds after which a caller that waits looks whether there is room for an attempt."""
 
-_MOST_PROBES = 5
-"""Probes that may be overdue as well: each is a thread that waits for the driver."""
+_MOST = 32
+"""Those included; beyond that, none begins."""
 
 _LOST_AFTER = 150.0
-"""Seconds after which an overdue attempt no longer counts: the driver may wait for ever."""
+"""Seconds after which an attempt no longer counts: the driver may wait for ever."""
 
 _MAX_IDLE = 60.0
-"""Seconds after which an unused connection goes back to SQLAlchemy's pool."""
+"""Seconds after which an unused connection is closed: a firewall may have forgotten it."""
 
-_OPENED_AT = "flask_idempotence opened at"
-"""Key in the `info` of a connection."""
+Ask = Future[StoreConnection]
+"""A caller that waits for a connection."""
 
 
 class ConnectionPool:
     """Lends connections within a deadline, and keeps the idle ones.
 
-    Connecting is bounded by the driver's time-out, which is two seconds or more for each host;
-    waiting for another thread's connection, by that of SQLAlchemy's pool. Where no connection is
-    idle, a helper thread therefore connects. The caller takes the first one that becomes idle, or
-    gives up at its deadline; a later one serves the next caller: else a first host that does not
-    answer would hide the second.
+    A helper thread looks up the host and connects, since no driver limits all of that. The caller
+    takes the first connection that is free: this one, or one that another caller gives back. An
+    attempt that outlasts its caller goes on and serves the next one: else a first host that does
+    not answer would hide the second.
 
     The application's engine is neither used nor altered. The connections are made as it makes
-    them, in a pool of the same size: a view may hold one while its guard needs one.
+    them, as many as its pool allows. They are not kept in a pool of SQLAlchemy's, where a helper
+    would wait while it is full, and where giving back is a ROLLBACK without a deadline.
     """
 
-    def __init__(self, engine: Engine, dialect: Dialect, seconds: float) -> None:
+    def __init__(
+        self, engine: Engine, dialect: Dialect, seconds: float, on_late: Callable[[], None]
+    ) -> None:
         self._engine = twin_of(engine)
+        self._on_late = on_late  # the database answers again
         event.listen(self._engine, "connect", lambda made, of: self._prepare(made, of.info))
-        event.listen(self._engine, "checkout", lambda made, of, _: self._check(made, of.info))
+        self._most = _most_of(engine.pool)
         self._dialect = dialect
         self._seconds = seconds
-        self._compiled: dict[object, Compiled] = {}  # as this server's version demands
-        self._of_parents: list[object] = []
+        self._of_parents: list[StoreConnection] = []
         self._begin()
         call_in_children(self._forget)
 
     def _begin(self) -> None:
-        self._changed = threading.Condition()
-        self._idle: list[tuple[StoreConnection, float]] = []
-        self._errors: list[BaseException] = []  # of connecting, for those who wait
-        self._waiting = 0
-        self._connecting: dict[object, float] = {}  # the deadlines for which threads connect
-        self._probe_at = 0.0
-        self._broken_at = 0.0
+        self._lock = threading.Lock()
+        self._open: WeakSet[StoreConnection] = WeakSet()  # idle or lent
+        self._idle: list[StoreConnection] = []  # empty while a caller waits
+        self._waiting: list[Ask] = []  # the longest wait first
+        self._attempts: dict[Ask, float] = {}  # to connect, by helpers: since when
 
     def _forget(self) -> None:
         # Closing a parent's connection would look to the server as if the parent had closed it.
-        self._of_parents.append((self._engine.pool, self._idle))
-        self._engine.dispose(close=False)
+        self._of_parents += self._open
         self._begin()
 
     def close(self) -> None:
         """Close the idle connections; those in use are closed when they come back."""
-        with self._changed:
-            idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            _discard(connection.sqlalchemy)
-        self._engine.dispose()
+        with self._lock:
+            idle, self._idle, self._open = self._idle, [], WeakSet()
+        for each in idle:
+            _close(each)
 
     @contextmanager
     def connection(self, deadline: float) -> Iterator[StoreConnection]:
         """Lend a connection to a block, and shut its socket down at the end of the deadline."""
-        connection = self._find(deadline)
-        connection.begin(deadline)
+        connection = self._take_idle() or self._wait(deadline)
+        connection.deadline = deadline
         if connection.file_number is not None:
             _watchdog.watch(connection, connection.file_number, deadline)
         try:
-            try:
-                yield connection
-            finally:
-                _watchdog.unwatch(connection)
+            yield connection
         except BaseException as error:
-            is_broken = trouble_of(error, self._dialect) is Trouble.UNKNOWN
-            self._give_back(connection, is_broken=is_broken)
+            if trouble_of(error, self._dialect) is Trouble.UNKNOWN:
+                self._drop(connection)
             raise
-        self._keep(connection)
+        finally:
+            _watchdog.unwatch(connection)
+            self._keep(connection)
 
-    def _keep(self, connection: StoreConnection) -> None:
-        now = time.monotonic()
-        with self._changed:
-            # Where threads wait, SQLAlchemy's pool hands it to one of them.
-            surplus = [connection] if self._waiting else []
-            if not surplus:
-                self._idle.append((connection, now))
-            if self._idle and self._idle[0][1] < now - _MAX_IDLE:
-                surplus.append(self._idle.pop(0)[0])
-        for each in surplus:
-            self._give_back(each)
-
-    def _give_back(self, connection: StoreConnection, *, is_broken: bool = False) -> None:
-        if not is_broken and not connection.is_closed_by_server():
-            try:
-                connection.sqlalchemy.close()
-                return
-            except Exception as error:  # noqa: BLE001 - the operation has succeeded
-                _logger.debug("A connection could not be given back: %s", type(error).__name__)
-        self._broken_at = time.monotonic()
-        _discard(connection.sqlalchemy)
-
-    def _find(self, deadline: float) -> StoreConnection:
+    def _take_idle(self) -> StoreConnection | None:
+        oldest = time.monotonic() - _MAX_IDLE
         while True:
-            with self._changed:
-                if len(self._idle) <= self._waiting:  # those who wait have the first right
-                    attempt = self._admit(deadline)
-                    break
-                idle, _ = self._idle.pop()
-            if not idle.is_closed_by_server():
-                return idle
-            _discard(idle.sqlalchemy)
-        try:
-            run = partial(self._open_for, attempt, self._idle)
-            if not start_daemon(run, "flask-idempotence-connecting"):
-                problem = "The process cannot start a thread to connect in."
-                self._fail(attempt, PoolTimeout(problem))
-            return self._wait(deadline)
-        finally:  # also by a time limit of a task queue, which a signal raises here
-            with self._changed:
-                self._waiting -= 1
-                del self._errors[self._waiting :]
-
-    def _admit(self, deadline: float) -> object:
-        """Begin an attempt to connect; refuse it where too many are overdue."""
-        now = time.monotonic()
-        overdue = sum(now - _LOST_AFTER < at <= now for at in self._connecting.values())
-        if overdue >= _MOST_OVERDUE:
-            if now < self._probe_at or overdue >= _MOST_OVERDUE + _MOST_PROBES:
-                raise PoolTimeout("The database does not answer.")
-            self._probe_at = now + _PROBE_EVERY
-        attempt = object()
-        self._connecting[attempt] = deadline
-        self._waiting += 1
-        return attempt
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if connection.idle_since >= oldest and not connection.is_closed_by_server():
+                return connection
+            self._open.discard(connection)
+            _close(connection)
 
     def _wait(self, deadline: float) -> StoreConnection:
-        with self._changed:
-            left = deadline - time.monotonic()
-            self._changed.wait_for(lambda: self._idle or self._errors, left)
-            if self._idle:
-                return self._idle.pop()[0]
-            if self._errors:
-                raise self._errors.pop()
-            self._probe_at = time.monotonic() + _PROBE_EVERY
-            raise PoolTimeout("Connecting took too long.")
-
-    def _open_for(self, attempt: object, home: list[tuple[StoreConnection, float]]) -> None:
+        ask = Ask()
         try:
-            connection = StoreConnection(self._engine.connect(), self._compiled)
-        except BaseException as error:  # noqa: BLE001 - raised in a thread that waits
-            self._fail(attempt, error)
-            return
-        with self._changed:
-            self._connecting.pop(attempt, None)
-            is_kept = self._waiting > 0 or home is self._idle
-            if is_kept:
-                self._idle.append((connection, time.monotonic()))
-                self._changed.notify_all()
-        if not is_kept:  # the pool was closed, or belongs to a child process
-            _discard(connection.sqlalchemy)
+            with self._lock:
+                if self._idle:  # by now
+                    return self._idle.pop()
+                self._waiting.append(ask)
+            while not ask.done() and (left := deadline - time.monotonic()) > 0:
+                self._connect_for_those_who_wait()
+                with suppress(TimeoutError):
+                    ask.exception(min(left, _LOOK_EVERY))
+            if self._leave(ask):
+                return ask.result()
+            raise PoolTimeout("No connection was free in time.")
+        except BaseException:
+            # Also a time limit of a task queue, which a signal raises anywhere in this block.
+            if self._leave(ask) and ask.exception() is None:
+                self._keep(ask.result())
+            raise
+        finally:
+            del ask  # it holds an error, whose traceback holds this frame
 
-    def _fail(self, attempt: object, error: BaseException) -> None:
-        with self._changed:
-            self._connecting.pop(attempt, None)
-            now = time.monotonic()
-            # Who took another one's connection has left its own attempt to those who wait.
-            if self._waiting > sum(at > now for at in self._connecting.values()):
-                self._errors.append(error)
-                self._changed.notify_all()
+    def _leave(self, ask: Ask) -> bool:
+        """End the wait of a caller, and return whether it has been served."""
+        with self._lock:
+            if ask in self._waiting:
+                self._waiting.remove(ask)
+            return ask.done()
 
-    def _check(self, connection: DBAPIConnection, info: Info) -> None:
-        """Have SQLAlchemy's pool replace a connection that is closed, or may be.
+    def _connect_for_those_who_wait(self) -> None:
+        """Begin an attempt for each caller that has none, as far as there is room."""
+        while (ask := self._next_attempt()) is not None:
+            run = partial(self._connect, ask, self._open)
+            if not start_daemon(run, "flask-idempotence-connecting"):
+                problem = "The process cannot start a thread to connect in."
+                self._fail(ask, PoolTimeout(problem))
 
-        Once one has been found broken, those that are older may be, too.
-        """
+    def _next_attempt(self) -> Ask | None:
         now = time.monotonic()
-        opened_at = info.setdefault(_OPENED_AT, now)
-        number = socket_of(connection)
-        is_closed = opened_at < now and number is not None and has_input(number)()
-        if is_closed or opened_at < self._broken_at:
-            raise DisconnectionError
+        with self._lock:
+            ages = [now - began for began in self._attempts.values()]
+            fast = sum(age < self._seconds * _SLOW for age in ages)
+            has_room = fast < _AT_ONCE and len(self._open) + fast < self._most
+            if not has_room or sum(age < _LOST_AFTER for age in ages) >= _MOST:
+                return None
+            ask = next((each for each in self._waiting if each not in self._attempts), None)
+            if ask is not None:
+                self._attempts[ask] = now
+            return ask
+
+    def _connect(self, ask: Ask, others: WeakSet[StoreConnection]) -> None:
+        """Open a connection in a helper thread; `others` are the pool's as the attempt begins."""
+        try:
+            connection = StoreConnection(self._engine.connect())
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
+            self._fail(ask, error)
+            return
+        with self._lock:
+            self._attempts.pop(ask, None)
+            is_late = ask not in self._waiting
+            # Most: slow attempts have taken the room. Others: the pool was closed meanwhile.
+            if len(self._open) < self._most and (others is self._open or not is_late):
+                self._open.add(connection)
+        if is_late:
+            self._on_late()
+        self._keep(connection, ask)
+        self._connect_for_those_who_wait()
+
+    def _fail(self, ask: Ask, error: BaseException) -> None:
+        with self._lock:
+            self._attempts.pop(ask, None)
+            if ask in self._waiting:
+                self._waiting.remove(ask)
+                ask.set_exception(error)
+        self._connect_for_those_who_wait()
+
+    def _keep(self, connection: StoreConnection, ask: Ask | None = None) -> None:
+        """Hand a connection on to a caller that waits, or keep it, if it is the pool's."""
+        now, surplus = time.monotonic(), connection
+        with self._lock:
+            if connection in self._open:
+                if self._waiting:
+                    ask = ask if ask in self._waiting else self._waiting[0]
+                    self._waiting.remove(ask)
+                    ask.set_result(connection)
+                    return
+                connection.idle_since = now
+                self._idle.append(connection)
+                if self._idle[0].idle_since >= now - _MAX_IDLE:
+                    return
+                surplus = self._idle.pop(0)
+                self._open.discard(surplus)
+        _close(surplus)
+
+    def _drop(self, connection: StoreConnection) -> None:
+        """Close a connection that is broken, and the idle ones, which may be, too."""
+        with self._lock:
+            dropped, self._idle = [*self._idle, connection], []
+            self._open.difference_update(dropped)
+        for each in dropped:
+            _close(each)
+        self._connect_for_those_who_wait()
 
     def _prepare(self, connection: DBAPIConnection, info: Info) -> None:
         # A listener of the application may have left its SET in a transaction. Outside of one,
@@ -270,12 +281,27 @@ _watchdog = Watchdog()
 
 
 def twin_of(engine: Engine) -> Engine:
-    """Return an engine that connects as another one does, with a pool of its own."""
-    return Engine(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=True)
+    """Return an engine that connects as another one does, and keeps no connection."""
+    pool = NullPool(
+        engine.pool._creator,  # noqa: SLF001 - only a pool of the same kind has a public way
+        dialect=engine.dialect,
+        reset_on_return=None,
+        _dispatch=engine.pool.dispatch,
+    )
+    return Engine(pool, engine.dialect, engine.url, hide_parameters=True)
 
 
-def _discard(connection: Connection) -> None:
-    # Its pool may be closed by now, and would keep a returned connection open.
-    if not connection.closed:  # as SQLAlchemy 2.1 leaves one whose end has failed
-        connection.invalidate()
-        connection.close()
+def _most_of(pool: Pool) -> float:
+    """Return how many connections a pool allows: of SQLAlchemy's kinds, one has a limit."""
+    if not isinstance(pool, QueuePool) or not pool.size() or pool._max_overflow < 0:  # noqa: SLF001
+        return math.inf
+    return pool.size() + pool._max_overflow  # noqa: SLF001
+
+
+def _close(connection: StoreConnection) -> None:
+    """Close a connection, and its socket's second number once nobody watches it."""
+    if not connection.sqlalchemy.closed:
+        connection.sqlalchemy.invalidate()
+        connection.sqlalchemy.close()
+    _watchdog.unwatch(connection)
+    connection.release()

@@ -36,6 +36,7 @@ _TROUBLES = {
     "40001": Trouble.CONFLICT,  # serialization_failure
     "40P01": Trouble.CONFLICT,  # deadlock_detected
     "40003": Trouble.UNKNOWN,  # statement_completion_unknown
+    "23502": Trouble.NOT_READY,  # not_null_violation, of a column that is not ours
     "42P01": Trouble.NOT_READY,  # undefined_table
     "42703": Trouble.NOT_READY,  # undefined_column
     "42P10": Trouble.NOT_READY,  # no unique constraint for ON CONFLICT

@@ -29,7 +29,10 @@ _PAGES = 512
 """KiB of pages that a connection keeps: those of one batch of pruning. SQLite's default is 2000,
 though each write of another connection makes them useless."""
 
-_NOT_READY = ("no such table", "no such column", "has no column named", "ON CONFLICT clause")
+_NOT_READY = (
+    *("no such table", "no such column", "has no column named", "ON CONFLICT clause"),
+    "NOT NULL constraint failed",  # of a column that is not ours
+)
 
 
 class SQLite(Dialect):
@@ -95,7 +98,7 @@ class SQLite(Dialect):
 
     def trouble(self, error: BaseException) -> Trouble:
         name = getattr(error, "sqlite_errorname", "SQLITE_IOERR")
-        if name == "SQLITE_ERROR" and any(words in str(error) for words in _NOT_READY):
+        if any(words in str(error) for words in _NOT_READY):
             return Trouble.NOT_READY
         return Trouble.UNKNOWN if name.startswith("SQLITE_IOERR") else Trouble.REFUSED
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, TypeVarTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
 from ...errors import ConfigurationError, IdempotenceError, StoreError
@@ -26,6 +27,7 @@ from ..base import (
     check_deadline,
     milliseconds,
 )
+from ..circuit import CircuitBreaker
 from ..facts import DatabaseFacts
 from ..process import call_in_children, start_daemon
 from . import statements
@@ -91,7 +93,9 @@ class SqlStore(InspectableStore):
         self._dialect = _dialect_of(engine)
         self.engine = engine
         self._deadline = deadline
-        self._pool = ConnectionPool(engine, self._dialect, deadline)
+        self._circuit = CircuitBreaker()
+        on_late = self._circuit.probe_next
+        self._pool = ConnectionPool(engine, self._dialect, deadline, on_late)
         weakref.finalize(self, self._pool.close)  # drivers warn of connections left open
         self._schema: str | None = None
         self._begin()
@@ -236,21 +240,24 @@ class SqlStore(InspectableStore):
         self._pool.close()
 
     def create_table(self) -> bool:
-        """Create the table where there is none of that name, and return whether that was so.
+        """Create the table where there is none of that name, and return whether this call did.
 
         All of it or nothing, and without a deadline.
         """
-        engine = twin_of(self.engine)
-        try:
-            with engine.begin() as connection:
-                is_missing = not sa.inspect(connection).has_table(NAME)
-                if is_missing:
-                    metadata.create_all(connection)
-                return is_missing
-        except Exception as error:  # noqa: BLE001 - drivers raise their sockets' errors, too
-            fail(error, trouble_of(error, self._dialect), sent=True)
-        finally:
-            engine.dispose()
+        engine, may_look_again = twin_of(self.engine), True
+        while True:
+            try:
+                with engine.begin() as connection:
+                    is_missing = not sa.inspect(connection).has_table(NAME)
+                    if is_missing:
+                        metadata.create_all(connection, checkfirst=False)
+                    return is_missing
+            except Exception as error:  # noqa: BLE001 - drivers raise their sockets' errors, too
+                # Another process may have made it meanwhile: the second look finds it.
+                is_there = "CREATE TABLE" in str(getattr(error, "statement", ""))
+                if not (is_there and may_look_again):
+                    fail(error, trouble_of(error, self._dialect), sent=True)
+                may_look_again = False
 
     def ddl(self) -> str:
         dialect = self.engine.dialect
@@ -269,7 +276,11 @@ class SqlStore(InspectableStore):
         `writes`: it writes at once. `repeatable`: it is sent again where its effect is unknown.
         Every error, one of connecting included, is a `StoreError`.
         """
-        deadline = time.monotonic() + min(self._deadline, _limit.cap)
+        began = time.monotonic()
+        deadline = began + min(self._deadline, _limit.cap)
+        counts = self._deadline <= _limit.cap  # with less time, it says little of the database
+        if not self._circuit.allows():
+            fail(PoolTimeout("The database does not answer."), Trouble.REFUSED, sent=False)
         pauses = {Trouble.UNKNOWN: [0.0] * repeatable, Trouble.CONFLICT: [*_PAUSES]}
         is_unsure = False
         while True:
@@ -280,7 +291,9 @@ class SqlStore(InspectableStore):
                     self._dialect.operation(connection, writes=writes),
                 ):
                     sent = True
-                    return work(connection, *values)
+                    result = work(connection, *values)
+                self._circuit.record(began, timed_out=False)
+                return result
             except IdempotenceError:
                 raise
             except Exception as error:  # noqa: BLE001 - drivers raise their sockets' errors, too
@@ -288,6 +301,10 @@ class SqlStore(InspectableStore):
                 is_unsure |= sent and trouble is Trouble.UNKNOWN
                 left = pauses.get(trouble)
                 if not left or time.monotonic() + left[0] >= deadline:
+                    is_answer = sent and trouble is not Trouble.UNKNOWN
+                    if counts or is_answer:
+                        is_late = time.monotonic() >= deadline
+                        self._circuit.record(began, timed_out=is_late and not is_answer)
                     fail(error, trouble, sent=is_unsure)
                 time.sleep(left.pop(0))
 

@@ -25,7 +25,6 @@ from flask_idempotence.stores.base import (
     TokenOutcome,
 )
 from flask_idempotence.stores.sql import statements
-from flask_idempotence.stores.sql.connection import Compiled
 from flask_idempotence.stores.sql.dialect import Trouble
 from flask_idempotence.stores.sql.mysql import MySQL, error_number, is_outage
 
@@ -323,9 +322,13 @@ def test_the_claims_look_uses_the_index(store):
     values = {"this_key": "k7", "this_owner": b"o"}
 
     def explain(connection):
-        look = Compiled(statements.IN_THE_WAY, connection.sqlalchemy.dialect)
-        query = f"EXPLAIN FORMAT=JSON {look.text}"
-        return json.loads(connection.run(query, look.parameters(values), has_rows=True)[0][0])
+        look = statements.IN_THE_WAY.params(**values)
+        query = str(look.compile(connection.sqlalchemy, compile_kwargs={"literal_binds": False}))
+        compiled = look.compile(connection.sqlalchemy)
+        found = connection.sqlalchemy.exec_driver_sql(
+            f"EXPLAIN FORMAT=JSON {query}", compiled.construct_params(escape_names=False)
+        )
+        return json.loads(found.scalar())
 
     plan = json.dumps(store._run(explain))
     assert '"access_type": "const"' in plan

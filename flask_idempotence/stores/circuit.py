@@ -1,0 +1,50 @@
+"""A circuit breaker: a server that does not answer is not asked by every request."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from .process import call_in_children
+
+OPEN_AFTER = 3
+"""Time-outs in a row that open the circuit."""
+
+PROBE_EVERY = 0.5
+"""Seconds between two operations that are sent while it is open."""
+
+
+class CircuitBreaker:
+    def __init__(self) -> None:
+        self._begin()
+        call_in_children(self._begin)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._timeouts = 0  # in a row
+        self._probe_at = 0.0
+        self._answered = 0.0  # when the last operation began that was answered
+
+    def allows(self) -> bool:
+        """Whether the circuit is closed, or this operation is the probe."""
+        if self._timeouts < OPEN_AFTER:
+            return True
+        with self._lock:
+            now = time.monotonic()
+            if now < self._probe_at:
+                return False
+            self._probe_at = now + PROBE_EVERY
+            return True
+
+    def record(self, began: float, *, timed_out: bool) -> None:
+        """Note how an operation has ended, one that was sent."""
+        if not timed_out:
+            self._timeouts, self._answered = 0, max(began, self._answered)
+        elif began > self._answered:  # else it says nothing about the server now
+            with self._lock:
+                self._timeouts += 1
+                self._probe_at = time.monotonic() + PROBE_EVERY
+
+    def probe_next(self) -> None:
+        """Let the next operation through: the server seems to answer again."""
+        self._probe_at = 0.0
