@@ -1,6 +1,7 @@
 """A database that is away, slow, busy or not set up: a clear error, and nothing half done."""
 
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,11 +16,20 @@ from helpers.store_assertions import (
     timed_failure,
     works,
 )
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import NullPool, create_engine, event, text
 
 from flask_idempotence import SqlStore
 from flask_idempotence.errors import StoreNotReady
-from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
+from flask_idempotence.stores.base import (
+    NO_FINGERPRINT,
+    Claimed,
+    Done,
+    Outcome,
+    Renewal,
+    Running,
+)
+from flask_idempotence.stores.sql import metadata
+from flask_idempotence.stores.sql.pool import _watchdog
 
 pytestmark = pytest.mark.database
 
@@ -124,6 +134,81 @@ def test_a_table_that_is_not_ready_is_told_with_the_remedy_and_made_once(
     bare.close()
 
 
+OTHER_TABLES = {
+    "a column is missing": ("fingerprint", "other"),
+    "a column more must be filled in": ("kind VARCHAR", "more INTEGER NOT NULL, kind VARCHAR"),
+    "the key is not unique": ("PRIMARY KEY (", "CHECK (LENGTH("),
+}
+
+
+@pytest.mark.parametrize("change", OTHER_TABLES)
+@pytest.mark.parametrize("product", ["sqlite", "postgres", "mariadb"])
+def test_a_table_of_another_version_is_told_with_the_remedy(request, tmp_path, product, change):
+    url = f"sqlite:///{tmp_path}/x.db"
+    if product != "sqlite":
+        url = request.getfixturevalue(product).new_database()
+    before, after = OTHER_TABLES[change]
+    with sql_store(url, create=False) as store:
+        create = store.ddl().split(";")[0]
+        assert before in create
+        changed = create.replace(before, after)
+        if "CHECK" in after:
+            end = changed.index(")", changed.index("CHECK"))
+            changed = f"{changed[:end]}) > 0{changed[end:]}"
+        with store.engine.begin() as connection:
+            connection.execute(text(changed))
+        for _ in range(2):
+            with pytest.raises(StoreNotReady, match="init-db") as caught:
+                claim(store)
+            assert not caught.value.sent
+
+
+def test_a_full_disk_under_sqlite_refuses_claims_and_replays_records(sqlite_store):
+    def fill():
+        for key in map(str, range(1000)):
+            assert claim(sqlite_store, key, 60) == Claimed()
+            sqlite_store.remove(key)
+            sqlite_store.complete(key, owner(), NO_FINGERPRINT, bytes(5000), 60)
+            completed.append(key)
+
+    @event.listens_for(sqlite_store.engine, "connect")
+    def limit(made, _):
+        made.execute("PRAGMA max_page_count = 60")
+
+    completed, sqlite_store = [], SqlStore(sqlite_store.engine)
+    error, _ = timed_failure(fill)
+    assert "full" in str(error)
+    assert not error.sent
+    assert all(isinstance(claim(sqlite_store, key), Done) for key in completed)
+    assert sqlite_store.peek(str(len(completed))) is None  # not half completed
+    for key in completed:
+        sqlite_store.remove(key)
+    works(sqlite_store)
+    sqlite_store.close()
+
+
+@pytest.mark.parametrize("product", ["sqlite", "postgres", "mariadb"])
+def test_of_six_who_make_the_table_at_once_one_has_and_nobody_fails(request, tmp_path, product):
+    url = f"sqlite:///{tmp_path}/x.db"
+    if product != "sqlite":
+        url = request.getfixturevalue(product).new_database()
+    stores = [SqlStore(create_engine(url, poolclass=NullPool)) for _ in range(6)]
+    all_have_looked = threading.Barrier(6)
+
+    def meet(*_, **__):
+        all_have_looked.wait(30)
+
+    event.listen(metadata, "before_create", meet)
+    try:
+        found = all_at_once([store.create_table for store in stores])
+    finally:
+        event.remove(metadata, "before_create", meet)
+    assert sorted(found) == [False] * 5 + [True]
+    for store in stores:
+        works(store)
+        store.close()
+
+
 def test_errors_tell_no_password_and_no_values(postgres):
     engine = create_engine(postgres.url("nowhere").replace("postgres@", "postgres:hunter2@"))
     error, _ = timed_failure(lambda: claim(SqlStore(engine)))
@@ -163,6 +248,11 @@ class TestAChildProcess:
         assert is_true_in_a_child(lambda: backend() != ours and claim(store) == Claimed())
         assert backend() == ours
         assert isinstance(claim(store), Running)
+
+    def test_inherits_no_lock_that_another_thread_held(self, store):
+        store.ping()
+        with store._pool._lock, store._circuit._lock, _watchdog._changed:
+            assert is_true_in_a_child(lambda: claim(store) == Claimed())
 
     def test_does_not_inherit_who_writes_to_sqlite(self, sqlite_store):
         sqlite_store.ping()

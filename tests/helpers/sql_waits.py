@@ -1,0 +1,285 @@
+"""Callers of an SQL store that meet one fault, all at once, or many, one after the other.
+
+In a process of their own, which gevent may have patched, and whose resolver is ours.
+"""
+
+import json
+import os
+import random
+import socket
+import sqlite3
+import ssl
+import statistics
+import sys
+import threading
+import time
+from collections import Counter
+
+from sqlalchemy import create_engine, make_url
+
+from flask_idempotence import SqlStore, StoreError
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome
+from flask_idempotence.stores.circuit import PROBE_EVERY
+from flask_idempotence.stores.uris import limited_engine
+from helpers.servers.valve import Valve
+
+CALLERS = 32
+DEADLINE = 2.0
+HOST, SILENT = "127.0.0.1", [f"127.0.0.{number}" for number in range(2, 8)]
+NAME = "database.test"
+FAILS_AFTER = 6.0
+"""Seconds after which a resolver says that it has failed."""
+
+RECORD = b"r" * 7_000_000
+"""More than the buffers of a connection take."""
+
+
+class Resolver:
+    """Know one name, and fail to look it up while a fault is on."""
+
+    def __init__(self):
+        self.is_silent, self.addresses = False, [HOST]
+        socket.getaddrinfo = self.getaddrinfo
+        if "gevent" in sys.modules:
+            sys.modules["gevent"].get_hub().resolver.getaddrinfo = self.getaddrinfo
+
+    def getaddrinfo(self, host, port, *_, **__):
+        if host not in (NAME, NAME.encode()):
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, int(port)))]
+        if self.is_silent:
+            time.sleep(FAILS_AFTER)
+            raise socket.gaierror(-3, "Temporary failure in name resolution")
+        places = [(address, int(port)) for address in self.addresses]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+
+
+class SQLiteScene:
+    """A store in a file, and another writer of it."""
+
+    def __init__(self, url):
+        self.store = SqlStore(create_engine(url), deadline=DEADLINE)
+        self._writer = sqlite3.connect(
+            self.store.engine.url.database, isolation_level=None, check_same_thread=False
+        )
+
+    def begin(self, _):
+        self._writer.execute("BEGIN IMMEDIATE")
+
+    def end(self):
+        self._writer.execute("ROLLBACK")
+
+
+class Scene:
+    """A store behind a valve and a resolver, and the faults by their places."""
+
+    def __init__(self, url, place):
+        url = make_url(url)
+        self.valve, self.resolver = Valve(url.port), Resolver()
+        options = {}
+        if place in ("full pool", "give-back"):
+            options = {"pool_size": 2, "max_overflow": 0}
+        if place == "TLS":
+            key = {"psycopg": "sslmode", "pg8000": "ssl_context", "pymysql": "ssl"}
+            options["connect_args"] = {key[url.get_driver_name()]: tls_for(url)}
+        elif url.get_driver_name() == "psycopg":
+            options["connect_args"] = {"sslmode": "disable", "gssencmode": "disable"}
+        self.url = url.set(host=NAME, port=self.valve.port)
+        self.listeners = []
+        for address in SILENT:  # on the valve's port
+            self.listeners.append(socket.create_server((address, self.valve.port), backlog=500))
+        engine = limited_engine(self.url, options, DEADLINE)  # as for a store by URI
+        self.store = SqlStore(engine, deadline=DEADLINE)
+
+    def begin(self, place):
+        valve, resolver = self.valve, self.resolver
+        if place == "resolving":
+            resolver.is_silent = True
+        elif place == "addresses":
+            resolver.addresses = SILENT
+        elif place in ("handshake", "TLS", "AUTH"):
+            valve.greetings = 0 if place == "handshake" else 1
+        elif place in ("sending", "reading", "full pool"):
+            valve.is_shut = True
+        else:
+            valve.marker = {"commit": b"COMMIT", "give-back": b"ROLLBACK"}[place]
+        if place in ("resolving", "addresses", "handshake", "TLS", "AUTH"):
+            self.store.close()  # a new connection is needed
+
+    def end(self):
+        self.valve.open()
+        self.resolver.is_silent, self.resolver.addresses = False, [HOST]
+
+
+def tls_for(url):
+    if url.get_driver_name() == "psycopg":
+        return "require"
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def call(store, place, number=1):
+    """Carry out one operation; return its error, if any, and its seconds."""
+    started = time.monotonic()
+    key, owner = os.urandom(8).hex(), os.urandom(16)
+    try:
+        if place == "commit":
+            store.prune(1)
+        elif place == "sending" and number < 2:
+            store.complete(key, owner, NO_FINGERPRINT, RECORD, 60)
+        else:
+            assert store.claim(key, owner, NO_FINGERPRINT, 60, 0) == Claimed()
+    except StoreError as error:
+        return str(error), time.monotonic() - started
+    return None, time.monotonic() - started
+
+
+class Lag:
+    """The longest delay of a thread that sleeps for moments: how busy the machine is."""
+
+    def __init__(self):
+        self.longest = 0.0
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        while True:
+            started = time.monotonic()
+            time.sleep(0.01)
+            self.longest = max(self.longest, time.monotonic() - started - 0.01)
+
+
+def all_at_once(function, count=CALLERS):
+    barrier, found = threading.Barrier(count), [None] * count
+
+    def run(number):
+        barrier.wait()
+        found[number] = function(number)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return found
+
+
+def play(scene, place):
+    """Meet one fault, twice all at once, and its cure."""
+    store = scene.store
+    all_at_once(lambda _: call(store, "reading"))  # connections, prepared statements
+    lag = Lag()
+    scene.begin(place)
+    first = all_at_once(lambda number: call(store, place, number))
+    second = all_at_once(lambda number: call(store, place, number))
+    rounds = first + second
+    if place == "full pool":
+        time.sleep(0.5)
+    scene.end()
+    time.sleep(PROBE_EVERY)
+    cured = time.monotonic()
+    at_first = call(store, "reading")
+    after = all_at_once(lambda _: call(store, "reading"))
+    within = time.monotonic() - cured
+    return {
+        "succeeded": sum(error is None for error, _ in rounds),
+        "longest": max(took for _, took in rounds),
+        "second": statistics.median(took for _, took in second),
+        "after": [error for error, _ in [at_first, *after] if error is not None],
+        "within": within,
+        "lag": lag.longest,
+    }
+
+
+class Soak:
+    """Callers in pairs, each pair after the same keys, while faults come and go.
+
+    Whoever is granted a claim runs the effect and completes; whoever gets no answer asks again
+    as the same owner.
+    """
+
+    def __init__(self, scene, seconds, places):
+        self.scene, self.places = scene, places
+        self.runs, self.acknowledged, self.taken = Counter(), Counter(), Counter()
+        self.end = time.monotonic() + seconds
+        self.slow, self.failures, self.faults = 0.0, 0, Counter()
+
+    def run(self):
+        threads = [threading.Thread(target=self.work, args=(number // 2,)) for number in range(16)]
+        for each in threads:
+            each.start()
+        lag = Lag()
+        while time.monotonic() < self.end:
+            place = random.choice(self.places)
+            self.faults[place] += 1
+            self.scene.begin(place)
+            time.sleep(random.uniform(0.1, 3))
+            self.scene.end()
+            time.sleep(random.uniform(0.1, 2))
+        for each in threads:
+            each.join()
+        return self.report() | {"lag": lag.longest}
+
+    def work(self, pair):
+        number = 0
+        while time.monotonic() < self.end:
+            self.once(f"{pair}:{number}")
+            number += 1
+
+    def once(self, key):
+        owner = os.urandom(16)
+        while True:
+            outcome = self.ask(lambda: self.scene.store.claim(key, owner, NO_FINGERPRINT, 600, 0))
+            if isinstance(outcome, Done):
+                return
+            if outcome == Claimed():
+                break
+            time.sleep(0.01)
+        self.runs[key] += 1
+        store = self.scene.store
+        settled = self.ask(lambda: store.complete(key, owner, NO_FINGERPRINT, key.encode(), 6000))
+        if settled is Outcome.OK:
+            self.acknowledged[key] += 1
+
+    def ask(self, call):
+        """Return the answer to a call, which is repeated until there is one."""
+        while True:
+            started = time.monotonic()
+            try:
+                return call()
+            except StoreError:
+                self.failures += 1
+                time.sleep(0.02)
+            finally:
+                self.slow = max(self.slow, time.monotonic() - started)
+
+    def report(self):
+        keys, lost = list(self.acknowledged), []
+        for key in keys:
+            outcome = self.ask(
+                lambda key=key: self.scene.store.claim(key, os.urandom(16), NO_FINGERPRINT, 1, 0)
+            )
+            if not isinstance(outcome, Done) or outcome.record != key.encode():
+                lost.append(key)
+        return {
+            "acknowledged": len(keys),
+            "lost": lost,
+            "doubled": [key for key, count in self.runs.items() if count != 1],
+            "longest": self.slow,
+            "failures": self.failures,
+            "faults": self.faults,
+        }
+
+
+def main():
+    """Do what the first argument says, a JSON object, and write one of what has happened."""
+    plan = json.loads(sys.argv[1])
+    is_file = plan["url"].startswith("sqlite")
+    scene = SQLiteScene(plan["url"]) if is_file else Scene(plan["url"], plan["place"])
+    if plan["place"] == "soak":
+        found = Soak(scene, plan["seconds"], plan["places"]).run()
+    else:
+        found = play(scene, plan["place"])
+    scene.store.close()
+    sys.stdout.write(json.dumps(found))
+    sys.stdout.flush()
+    os._exit(0)  # helpers may still wait for a resolver
