@@ -9,6 +9,8 @@ sentinel    the primary that sentinels name
 cluster     the primaries of a cluster
 node        one server: its idle connections and its circuit breakers
 link        connections of redis-py, whose waits end at the deadline; the codes of error replies
+names       connects by a host's name: its look-up and its addresses
+deadlines   the deadline of an operation
 """
 
 from .store import RedisStore

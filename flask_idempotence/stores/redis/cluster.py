@@ -14,8 +14,9 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
+from .deadlines import deadline
 from .deployment import Deployment
-from .link import Command, Link, Reply, deadline, error_code, pack
+from .link import MALFORMED, Command, Link, Reply, error_code, pack
 from .node import Address, Node, Quorum
 
 _SLOTS, _ASKING = pack("CLUSTER", "SLOTS"), pack("ASKING")
@@ -117,13 +118,12 @@ class Cluster(Deployment):
             try:
                 with deadline.limit(deadline.left() / (min(len(nodes) - index, _SHARES) + 1)):
                     [ranges] = node.exchange([_SLOTS])
-            except (RedisError, OSError) as error:
-                problem = error
-                deadline.update(may_have_arrived=before)
-            else:
                 if isinstance(ranges, list) and ranges:
                     return self._set_table(ranges, node)
                 problem = ranges if isinstance(ranges, ResponseError) else problem
+            except (RedisError, OSError, *MALFORMED) as error:
+                problem = error
+                deadline.update(may_have_arrived=before)
         self._is_stale = True
         if not self._slots:
             raise problem

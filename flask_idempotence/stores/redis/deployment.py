@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...errors import StoreError
-from .link import Command, Link, Reply, deadline, error_code, pack
+from .deadlines import deadline
+from .link import MALFORMED, Command, Link, Reply, error_code, pack
 from .lua import Script
 from .node import CircuitOpenError, Node, Quorum
 
 _ATTEMPTS = 2
 """Of a repeatable command: the first one's idle connection may have been lost unnoticed."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Call = tuple[str, *tuple[str | bytes | int, ...]]
 """A key, and what a command or a script has behind it."""
@@ -86,7 +91,8 @@ class Deployment:
                     self._is_stale = True
                 if not attempts or time.monotonic() >= deadline.at:
                     raise _no_reply(error) from error
-            except RedisError as error:  # refused in the handshake: credentials, no such database
+            # Refused in the handshake (credentials, no such database), or no valid answer.
+            except (RedisError, *MALFORMED) as error:
                 raise _no_reply(error) from error
 
     def run(self, script: Script, calls: Sequence[Call]) -> list[Reply]:
@@ -154,6 +160,24 @@ class Deployment:
     def close(self) -> None:
         for node in self._nodes():
             node.drop_idle()
+
+
+def operation(method: Callable[P, T]) -> Callable[P, T]:
+    """Give a store's method a deadline; close the connections after a reply that is no answer."""
+
+    @wraps(method)
+    def timed(*arguments: P.args, **options: P.kwargs) -> T:
+        store: Any = arguments[0]
+        token = deadline.begin(store._deadline)  # noqa: SLF001 - of this package
+        try:
+            return method(*arguments, **options)
+        except MALFORMED as error:
+            store._deployment.close()  # noqa: SLF001
+            raise StoreError(f"InvalidResponse: {type(error).__name__}") from error
+        finally:
+            deadline.end(token)
+
+    return timed
 
 
 def _no_reply(error: Exception) -> StoreError:

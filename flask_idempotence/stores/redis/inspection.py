@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from ...errors import StoreError
 from ..base import Entry, InspectableStore, Outcome
-from .deployment import Call, Deployment
-from .link import Command, Reply, checked, error_code, operation, pack
+from .deployment import Call, Deployment, operation
+from .link import Command, Reply, checked, error_code, pack
 from .lua import DISCARD
 from .node import Node
 
@@ -23,6 +22,9 @@ _SCAN_COUNT = 500
 _KINDS = {b"C": "claim", b"D": "record", b"T": "token"}
 _LAST_BYTE = 63
 """The part of a value that is read holds a claim, or the beginning of a record."""
+
+OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}
+"""Of a script that writes only for the owner."""
 
 _MARK = 17  # state and owner, or state and subject
 _KEEP = 33  # where it begins in a claim
@@ -49,39 +51,47 @@ class Inspection(InspectableStore):
     def scan(self, prefix: str) -> Iterator[str]:
         pattern = "".join(f"\\{one}" if one in "*?[]\\^-" else one for one in prefix) + "*"
         for node in self._primaries():
-            cursor: Reply = b"0"
-            while True:
-                command = pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-                cursor, keys = checked(self._ask(node, command))
-                yield from (key.decode("utf-8", "surrogateescape") for key in keys)
-                if cursor in {b"0", 0}:
-                    break
+            cursor, keys = self._page(node, 0, pattern)
+            yield from keys
+            while cursor:
+                cursor, keys = self._page(node, cursor, pattern)
+                yield from keys
+
+    @operation
+    def _page(self, node: Node, cursor: int, pattern: str) -> tuple[int, list[str]]:
+        command = pack("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+        cursor, keys = checked(self._ask(node, command))
+        return int(cursor), [key.decode("utf-8", "surrogateescape") for key in keys]
 
     @operation
     def remove(self, key: str) -> None:
-        checked(self._deployment.send([pack("DEL", key)], key=key)[0])
+        int(checked(self._deployment.send([pack("DEL", key)], key=key)[0]))
 
     @operation
     def discard(self, seen: Sequence[tuple[str, Entry]]) -> list[Outcome]:
         calls = [(key, entry.mark) for key, entry in seen]
         replies = self._deployment.gather(calls, partial(self._deployment.run, DISCARD))
-        return [Outcome.OK if checked(reply) else Outcome.STALE for reply in replies]
+        return [OUTCOMES[checked(reply)] for reply in replies]
 
+    @operation
     def count_all(self) -> int | None:
         replies = [self._ask(node, pack("DBSIZE")) for node in self._primaries()]
         if any(isinstance(reply, NoPermissionError) for reply in replies):
             return None
         return sum(int(checked(reply)) for reply in replies)
 
+    @operation
     def facts(self) -> Sequence[ServerFacts]:
         return [
             _facts_of(partial(self._ask, node), replicas_wanted=self._deployment.replicas)
             for node in self._primaries()
         ]
 
+    @operation
     def ping(self) -> None:
         for node in self._primaries():
-            checked(self._ask(node, pack("PING")))
+            if checked(self._ask(node, pack("PING"))) != b"PONG":
+                raise ValueError("no PONG")
 
     @operation
     def _primaries(self) -> Sequence[Node]:
@@ -93,11 +103,11 @@ class Inspection(InspectableStore):
 
 
 def _entry(beginning: Reply, size: Reply, left: Reply) -> Entry | None:
-    if isinstance(beginning, ResponseError) and error_code(beginning) == "WRONGTYPE":
+    is_other = isinstance(beginning, ResponseError) and error_code(beginning) == "WRONGTYPE"
+    if is_other and isinstance(left, int):
         return Entry("unknown", max(0, left) / 1000, 0)  # another program's key under our prefix
-    for reply in (beginning, size, left):
-        if isinstance(reply, ResponseError):
-            raise StoreError(f"{type(reply).__name__}: {reply}") from reply
+    if [type(checked(reply)) for reply in (beginning, size, left)] != [bytes, int, int]:
+        raise TypeError("no value with its size and life")
     if not beginning or left < 0:
         return None
     kind = _KINDS.get(beginning[:1], "unknown")

@@ -7,13 +7,10 @@ import re
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar, Token
-from functools import wraps
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any
 
 from redis import ConnectionPool, exceptions
 from redis.backoff import NoBackoff
@@ -25,8 +22,9 @@ from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection
 
 from ...errors import ConfigurationError, StoreError
-from ..base import TimeLimit
-from ..process import has_input
+from ..process import call_in_children, has_input
+from .deadlines import deadline
+from .names import Address, names
 
 Command = bytes
 """A command in Redis' protocol: see `pack`."""
@@ -39,6 +37,9 @@ _POOLS_OWN = ("connection_pool", "maint_notifications", "orig_", "event_dispatch
 
 Without them there are no maintenance notifications either, which would relax the time-outs.
 """
+
+MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors of redis-py and of this package over a reply that is no valid answer to its command."""
 
 _AT_ONCE = 4096
 """Bytes that a connection without unanswered commands takes without waiting."""
@@ -59,103 +60,6 @@ _KINDS = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyErr
 
 # Redis 6 puts the place in the script before the error of a command in it.
 _CODE = re.compile(r"(?:Error .*@user_script: ?\d+: -?)?([A-Z]+)\b")
-
-
-class Operation(NamedTuple):
-    """An operation under way; times are seconds, by the monotonic clock."""
-
-    at: float = float("inf")  # when its time is over
-    length: float = float("inf")  # its time in all
-    is_short: bool = False  # it has less time than usual: breakers neither stop nor count it
-    may_have_arrived: bool = False  # an earlier attempt was sent, and its effect is unknown
-
-
-_NONE = Operation()
-
-
-class Deadline(TimeLimit):
-    """The deadline of the operation that the calling thread or greenlet is carrying out.
-
-    It holds for all that an operation does: connect, send, wait, follow a redirection.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._operation = ContextVar("operation", default=_NONE)
-
-    def begin(self, seconds: float) -> Token[Operation]:
-        """Begin an operation; `end` takes the token."""
-        length = min(seconds, self.cap)
-        is_short = length < seconds
-        return self._operation.set(Operation(time.monotonic() + length, length, is_short))
-
-    def end(self, token: Token[Operation]) -> None:
-        self._operation.reset(token)
-
-    def update(self, **changes: Any) -> None:
-        self._operation.set(self.now._replace(**changes))
-
-    @property
-    def now(self) -> Operation:
-        return self._operation.get()
-
-    @property
-    def at(self) -> float:
-        return self._operation.get().at
-
-    @contextmanager
-    def limit(self, seconds: float) -> Iterator[None]:
-        """Limit a part of the current operation; the rest of its time is for later parts."""
-        whole = self.at
-        self.update(at=min(whole, time.monotonic() + seconds))
-        try:
-            yield
-        finally:
-            self.update(at=whole)
-
-    def left(self) -> float:
-        """Return the remaining seconds, or raise RedisTimeoutError if there are none."""
-        left = self.at - time.monotonic()
-        if left <= 0:
-            raise RedisTimeoutError("The deadline has passed.")
-        return left
-
-    def pause(self, seconds: float) -> bool:
-        """Sleep if there is time for it; with a stopped clock, the sleeps themselves end it."""
-        began = time.monotonic()
-        if began + seconds >= self.at:
-            return False
-        time.sleep(seconds)
-        self.update(at=self.at - max(0.0, began + seconds - time.monotonic()))
-        return True
-
-
-deadline: Deadline = Deadline()
-
-
-class _Timed(Protocol):
-    _deadline: float
-
-
-Timed = TypeVar("Timed", bound=_Timed)
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def operation(
-    method: Callable[Concatenate[Timed, P], T],
-) -> Callable[Concatenate[Timed, P], T]:
-    """Make each call of a store's method an operation, which ends by its deadline."""
-
-    @wraps(method)
-    def timed(self: Timed, /, *arguments: P.args, **options: P.kwargs) -> T:
-        token = deadline.begin(self._deadline)
-        try:
-            return method(self, *arguments, **options)
-        finally:
-            deadline.end(token)
-
-    return timed
 
 
 def pack(*words: str | bytes | int) -> Command:
@@ -210,9 +114,14 @@ class DeadlinedSocket:
 
     def sendall(self, data: bytes) -> None:
         self._socket.settimeout(deadline.left())
-        self._socket.sendall(data)
-        # One time-out is enough for sending and for the first wait, if sending took no time.
-        self._deadline_set = deadline.at if len(data) <= _AT_ONCE else 0.0
+        if len(data) <= _AT_ONCE:
+            self._socket.sendall(data)
+            self._deadline_set = deadline.at  # which is enough for the first wait as well
+            return
+        rest = memoryview(data)
+        while rest := rest[self._socket.send(rest) :]:  # that of TLS has a time-out for each part
+            self._socket.settimeout(deadline.left())
+        self._deadline_set = 0.0
 
     def recv(self, size: int) -> bytes:
         data = self.unread or self._wait()
@@ -272,6 +181,10 @@ class TlsContext:
 
     def __init__(self) -> None:
         self._made: tuple[_Version | None, ssl.SSLContext | None] = (None, None)
+        self._begin()
+        call_in_children(self._begin)  # of which no thread would release the lock
+
+    def _begin(self) -> None:
         self._making = threading.Lock()
 
     def wrap(
@@ -281,9 +194,9 @@ class TlsContext:
         plain: socket.socket,
     ) -> ssl.SSLSocket:
         """Return a socket with TLS around it, its handshake done; `wrap` is redis-py's way."""
-        names = ("ssl_validate_ocsp", "ssl_validate_ocsp_stapled")
-        if any(getattr(connection, name, False) for name in names):
-            return wrap(plain)  # which also asks the authority
+        asks_authority = ("ssl_validate_ocsp", "ssl_validate_ocsp_stapled")
+        if any(getattr(connection, name, False) for name in asks_authority):
+            return wrap(plain)
         version = _version_of_files(connection)  # before the files are read
         if self._made[0] != version and self._making.acquire(timeout=deadline.left() / 4):
             try:
@@ -295,7 +208,7 @@ class TlsContext:
         made, context = self._made
         if context is None or made != version:  # another thread is still making it
             return wrap(plain)
-        plain.settimeout(deadline.left())  # of the handshake
+        plain.settimeout(deadline.left())
         return context.wrap_socket(plain, server_hostname=getattr(connection, "host", None))
 
 
@@ -320,10 +233,11 @@ _Base: Any = object
 class Link(_Base):  # type: ignore[misc]  # known at run time only
     """A connection of redis-py over a socket with a deadline.
 
-    Overrides two methods by which redis-py makes sockets: `_connect`, and `_wrap_socket_with_ssl`.
+    Overrides `_connect`, by which redis-py makes sockets.
     """
 
     tls: TlsContext
+    has_address: bool  # not the way of a class of the application's own, nor a socket file
     over: DeadlinedSocket
 
     def __init__(self, **settings: Any) -> None:
@@ -332,14 +246,31 @@ class Link(_Base):  # type: ignore[misc]  # known at run time only
         self.driver_info = self.lib_name = self.lib_version = None
 
     def _connect(self) -> DeadlinedSocket:
-        left = deadline.left()
-        self.socket_connect_timeout = left / 2  # a name may have a second address
-        self.socket_timeout = left
-        self.over = DeadlinedSocket(super()._connect())
+        self.socket_connect_timeout = self.socket_timeout = deadline.left()
+        if self.has_address:
+            connected = names.connect((self.host, self.port, self.socket_type), self._reach)
+        else:
+            connected = super()._connect()
+        self.over = DeadlinedSocket(connected)
         return self.over
 
-    def _wrap_socket_with_ssl(self, sock: socket.socket) -> socket.socket:
-        return self.tls.wrap(self, super()._wrap_socket_with_ssl, sock)
+    def _reach(self, address: Address) -> socket.socket:
+        plain = socket.socket(*address[:3])
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.socket_keepalive:
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for name, value in self.socket_keepalive_options.items():
+                    plain.setsockopt(socket.IPPROTO_TCP, name, value)
+            plain.settimeout(deadline.left())
+            plain.connect(address[4])
+            plain.settimeout(deadline.left())
+            if isinstance(self, SSLConnection):
+                return self.tls.wrap(self, self._wrap_socket_with_ssl, plain)
+        except BaseException:
+            plain.close()
+            raise
+        return plain
 
     def exchange(self, data: bytes, count: int) -> list[Reply]:
         """Send commands in one piece and read so many replies; error replies are returned."""
@@ -368,7 +299,9 @@ class ConnectionFactory:
         base = pool.connection_class
         if issubclass(base, SentinelManagedConnection):  # which asks sentinels in its own way
             base = SSLConnection if issubclass(base, SSLConnection) else Connection
-        self._class = type("DeadlinedConnection", (Link, base), {"tls": TlsContext()})
+        ways = (Connection._connect, SSLConnection._connect)  # noqa: SLF001 - the same as above
+        parts = {"tls": TlsContext(), "has_address": base._connect in ways}  # noqa: SLF001
+        self._class = type("DeadlinedConnection", (Link, base), parts)
         given = pool.connection_kwargs.items()
         self._settings = {n: v for n, v in given if not n.startswith(_POOLS_OWN)} | {
             "decode_responses": False,
@@ -395,5 +328,9 @@ class ConnectionFactory:
 
     def connect(self, **changes: str | int) -> Link:
         link = self.make(**changes)
-        link.connect()
+        try:
+            link.connect()
+        except BaseException:
+            link.disconnect()  # redis-py does so after errors of its own
+            raise
         return link

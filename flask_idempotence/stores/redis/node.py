@@ -7,11 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from redis.exceptions import BusyLoadingError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .link import Command, Link, Reply, deadline, pack
+from .deadlines import deadline
+from .link import Command, Link, Reply, pack
 
 Address = tuple[str, int]
 
@@ -26,6 +32,9 @@ _MIN_SAMPLE = 0.05
 
 _FAIR_SHARE = 0.5
 """Of the deadline: a reply that has not come within it says something about other connections."""
+
+_REFUSE_ALL = (AuthenticationError, BusyLoadingError)
+"""A server that sends one of these has not carried out any command of a connection."""
 
 _WAIT_MARGIN = 0.15
 """Seconds by which WAIT may end late: the server checks its time-outs ten times a second."""
@@ -147,7 +156,7 @@ class Node:
             has_waited = time.monotonic() - started >= deadline.now.length * _FAIR_SHARE
             if isinstance(error, RedisTimeoutError) and has_waited:
                 self.drop_idle()  # likewise; connecting may have taken the most of the time
-            if not isinstance(error, BusyLoadingError):  # which refuses everything
+            if not isinstance(error, _REFUSE_ALL):
                 deadline.update(may_have_arrived=True)
             raise
         self._breaker.failures = 0
@@ -174,11 +183,13 @@ class Node:
     def _note_failure(self, error: BaseException, started: float) -> None:
         self.failed_at = now = time.monotonic()
         took = now - started
-        if isinstance(error, RedisTimeoutError):
+        if isinstance(error, CircuitOpenError):
+            return
+        if isinstance(error, RedisTimeoutError) or now >= deadline.at:
             # Three urgent renewals would soon open the circuit. An operation that began before
             # one that was answered says nothing about the server now.
             if took >= _MIN_SAMPLE and not deadline.now.is_short and started > self._answered:
                 self._breaker.record_failure()
-        elif isinstance(error, RedisError | OSError) and not isinstance(error, CircuitOpenError):
+        elif isinstance(error, RedisError | OSError):
             self._breaker.failures = 0  # it refuses: that costs no time
             self.drop_idle()  # the others may be dead, too

@@ -12,8 +12,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from .deadlines import deadline
 from .deployment import Deployment
-from .link import ConnectionFactory, Link, Reply, deadline, error_code, pack
+from .link import MALFORMED, ConnectionFactory, Link, Reply, error_code, pack
 from .node import Address
 
 _SHARES = 3
@@ -41,6 +42,8 @@ class _Asked(Redis):
             try:
                 connection.send_command(*words)
                 return self.parse_response(connection, words[0], **options)  # type: ignore[no-untyped-call]
+            except MALFORMED as error:  # the next sentinel is asked
+                raise RedisConnectionError(f"No valid answer: {error}") from error
             finally:
                 connection.disconnect()
 
@@ -104,5 +107,5 @@ class SentinelService(Deployment):
         if isinstance(role, ResponseError):
             if error_code(role) != "NOPERM":  # without permission there is no check
                 raise role
-        elif role[0] != b"master":
+        elif role[:1] != [b"master"]:
             raise RedisConnectionError("The server that a sentinel named is no primary.")

@@ -29,9 +29,10 @@ from ..base import (
 )
 from ..process import call_in_children
 from .clients import deployment_of
-from .deployment import Deployment
-from .inspection import Inspection
-from .link import Command, Reply, checked, deadline, error_code, failure, operation, pack
+from .deadlines import deadline
+from .deployment import Deployment, operation
+from .inspection import OUTCOMES, Inspection
+from .link import Command, Reply, checked, error_code, failure, pack
 from .lua import CLAIM, COMPLETE, RELEASE, RENEW, TAKE_TOKEN, Script
 
 _MAX_REPLICAS = 1000
@@ -44,7 +45,6 @@ _SET = (
     b"*7\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
     b"$2\r\nNX\r\n$3\r\nGET\r\n$2\r\nPX\r\n$%d\r\n%b\r\n"
 )
-_OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}
 _TOKEN_OUTCOMES = {
     -1: TokenOutcome.NOT_YOURS,
     0: TokenOutcome.ABSENT,
@@ -79,6 +79,7 @@ class RedisStore(Inspection):
         self._deployment = client if isinstance(client, Deployment) else deployment_of(client)
         self._deployment.replicas = int(wait_replicas)
         self._claims_by_commands = not wait_replicas  # WAIT goes behind a script that has written
+        self._may_run_scripts = False  # before that is known
         call_in_children(self._deployment.forget)
         # Closing them is better than Python's warnings; at exit other threads may still use them.
         weakref.finalize(self, self._deployment.close).atexit = False
@@ -88,6 +89,8 @@ class RedisStore(Inspection):
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
         length, kept = milliseconds(lease), round(keep * 1000)
+        if not self._may_run_scripts:
+            self._check_rights(key)
         if self._claims_by_commands:
             commands = _claim_commands(key, owner, fingerprint, length, kept)
             replies = self._deployment.send(commands, key=key, follow=False)
@@ -96,27 +99,29 @@ class RedisStore(Inspection):
                 return outcome
             if isinstance(replies[1], ResponseError) and str(replies[1]) == _BEFORE_REDIS_7:
                 self._claims_by_commands = False
-        reply = self._run(CLAIM, key, owner, fingerprint, length, kept)
-        if reply == 0:
-            return CLAIMED
-        state, matches, *rest = reply
-        if state == 1:
-            return Running(bool(matches), rest[0] / 1000, rest[1])
-        if state == 2:
-            return Done(bool(matches), rest[0], rest[1] / 1000)
-        return Crashed(bool(matches))
+        match self._run(CLAIM, key, owner, fingerprint, length, kept):
+            case 0:
+                return CLAIMED
+            case [1, int(matches), int(left), bytes(holder)]:
+                return Running(bool(matches), left / 1000, holder)
+            case [2, int(matches), bytes(record), int(left)]:
+                return Done(bool(matches), record, left / 1000)
+            case [3, int(matches)]:
+                return Crashed(bool(matches))
+        raise ValueError("no state of a key")
 
     @operation
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
         calls = [(key, owner, milliseconds(lease)) for key, owner, lease in renewals]
         replies = self._deployment.gather(calls, partial(self._deployment.run, RENEW))
         # One key of another type must not keep the others from being renewed.
-        outcomes = [
-            Outcome.STALE
-            if isinstance(reply, ResponseError) and error_code(reply) == "WRONGTYPE"
-            else _OUTCOMES.get(reply)
-            for reply in replies
-        ]
+        outcomes: list[Outcome | None] = []
+        for reply in replies:
+            if isinstance(reply, ResponseError) and error_code(reply) == "WRONGTYPE":
+                outcomes.append(Outcome.STALE)
+            else:
+                is_error = isinstance(reply, StoreError | ResponseError)
+                outcomes.append(None if is_error else OUTCOMES[reply])
         if None in outcomes:  # no answer, or a refusal: read-only, a slot on its way
             problem = replies[outcomes.index(None)]
             error = problem if isinstance(problem, StoreError) else failure(problem)
@@ -129,16 +134,17 @@ class RedisStore(Inspection):
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
         reply = self._run(COMPLETE, key, owner, fingerprint, record, milliseconds(keep))
-        return _OUTCOMES[reply]
+        return OUTCOMES[reply]
 
     @operation
     def release(self, key: str, owner: bytes) -> Outcome:
-        return _OUTCOMES[self._run(RELEASE, key, owner)]
+        return OUTCOMES[self._run(RELEASE, key, owner)]
 
     @operation
     def put_token(self, key: str, subject: bytes, ttl: float) -> None:
         command = pack("SET", key, b"T" + subject, "PX", milliseconds(ttl))
-        checked(self._deployment.send([command], key=key, repeatable=False)[0])
+        if checked(self._deployment.send([command], key=key, repeatable=False)[0]) != b"OK":
+            raise ValueError("not OK")
 
     @operation
     def take_token(self, key: str, subject: bytes) -> TokenOutcome:
@@ -147,11 +153,23 @@ class RedisStore(Inspection):
     def time_limit(self, seconds: float) -> AbstractContextManager[None]:
         return deadline.capped(seconds)
 
+    def _check_rights(self, key: str) -> None:
+        """Raise a StoreError if the user may not call scripts, by hash or in full.
+
+        A claim, which plain commands make, would be granted and could never be settled.
+        """
+        commands = pack("EVALSHA", "0" * 40, 1, key), pack("EVAL", "return 0", 1, key)
+        replies = self._deployment.send(commands, key=key)
+        errors = [reply for reply in replies if isinstance(reply, ResponseError)]
+        for error in errors:
+            if error_code(error) == "NOPERM":
+                raise failure(error) from error
+        self._may_run_scripts = all(error_code(error) == "NOSCRIPT" for error in errors)
+
     def _run(self, script: Script, key: str, *arguments: bytes | int) -> Reply:
         [reply] = self._deployment.run(script, [(key, *arguments)])
         if isinstance(reply, ResponseError):
-            # A claim that could not be settled is refused from now on, before its view runs.
-            self._claims_by_commands &= error_code(reply) != "NOPERM"
+            self._may_run_scripts &= error_code(reply) != "NOPERM"  # the next claim looks again
             raise failure(reply) from reply
         return reply
 
@@ -178,7 +196,7 @@ def _claim_outcome(
     It does so for a claim of our own, one that has just ended or is damaged, and after an error.
     """
     left, found = replies
-    if found is None:
+    if found is None and isinstance(left, int):
         return CLAIMED
     if not isinstance(found, bytes):
         return None

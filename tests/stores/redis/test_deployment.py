@@ -1,10 +1,17 @@
 """Batches, a new table of slots, and the time that replicas get, without any server."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
+from redis.exceptions import (
+    AuthenticationError,
+    InvalidResponse,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError, TryAgainError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from flask_idempotence import StoreError
@@ -13,7 +20,7 @@ from flask_idempotence.stores.base import Outcome, Renewal
 from flask_idempotence.stores.redis.cluster import Cluster
 from flask_idempotence.stores.redis.deployment import Deployment
 from flask_idempotence.stores.redis.link import deadline, pack
-from flask_idempotence.stores.redis.node import Node, Quorum
+from flask_idempotence.stores.redis.node import OPEN_AFTER, CircuitOpenError, Node, Quorum
 
 KEYS = ["a", "b", "c", "d", "e"]
 GROUPS = [[1, 3], [0], [2, 4]]
@@ -102,6 +109,42 @@ def test_replicas_are_waited_for_until_shortly_before_the_deadline(left, at_most
     milliseconds = int(link.sent[1].split(b"\r\n")[-2])
     assert max(1, at_most - 15) <= milliseconds <= at_most
     assert link.sent == [b"a script", pack("WAIT", 2, milliseconds)]
+
+
+FAILURES = [
+    *(kind("an error") for kind in (OSError, RedisConnectionError, RedisTimeoutError, RedisError)),
+    *(InvalidResponse("no reply"), AuthenticationError("WRONGPASS"), ResponseError("a refusal")),
+]
+
+
+@pytest.mark.parametrize("connects", [True, False])
+@pytest.mark.parametrize("error", FAILURES, ids=repr)
+def test_a_failure_that_outlasts_the_deadline_opens_the_circuit_whatever_it_is(error, connects):
+    """But for operations with less time than usual, such as those that only observe."""
+
+    def fail(*_):
+        time.sleep(max(0.0, deadline.at - time.monotonic()))
+        raise error
+
+    link = Replies()
+    link.exchange, link.disconnect = fail, lambda: None
+    node = Node(lambda: link if connects else fail())
+
+    def attempt():
+        token = deadline.begin(0.06)
+        try:
+            node.exchange([b"a command"])
+        finally:
+            deadline.end(token)
+
+    for _ in range(2 * OPEN_AFTER):
+        with deadline.capped(0.055), pytest.raises(type(error), match=str(error)):
+            attempt()
+    for _ in range(OPEN_AFTER):
+        with pytest.raises(type(error), match=str(error)):
+            attempt()
+    with pytest.raises(CircuitOpenError):
+        attempt()
 
 
 class Replies:

@@ -1,5 +1,7 @@
 """A server that speaks TLS; left out where the server to test with was built without it."""
 
+import os
+import signal
 import ssl
 from types import SimpleNamespace
 
@@ -85,6 +87,21 @@ def test_a_change_of_each_file_is_a_new_version(tmp_path, setting, change):
     assert _version_of_files(connection) == before
     change(file, folder)
     assert _version_of_files(connection) != before
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_that_was_forked_during_the_first_connection_waits_for_no_thread(tls_server):
+    """The thread that made the context, under a lock, is not there in the child."""
+    store = open_store(tls_url(tls_server), {"deadline": 40})
+    tls = store._deployment._node.connect.__self__._class.tls
+    with tls._making:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(8)  # a quarter of the deadline is ten seconds
+            store.ping()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    store.ping()
 
 
 class TestARotation:
