@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -31,9 +30,6 @@ Address = tuple[Any, ...]
 
 _GRACE = 0.05
 """Seconds that a new look-up has before earlier addresses are tried."""
-
-_SLOW = 0.5
-"""Seconds after which a look-up that fails has cost time, and counts as a time-out."""
 
 _LEAST = 0.3
 """Seconds that an address has to answer, at least, if the deadline leaves them."""
@@ -53,23 +49,28 @@ class Names:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._under_way: dict[Question, Future[None]] = {}
+        self._under_way: dict[Question, tuple[float, Future[None]]] = {}
 
     def connect(
         self, question: Question, reach: Callable[[Address], socket.socket]
     ) -> socket.socket:
         """Return a connection to the first address that `reach` returns one to."""
-        look_up, tried, good = self._look_up(question), list[Address](), None
+        (began, look_up), tried, good = self._look_up(question), list[Address](), None
         problem: OSError = OSError("The name has no address.")
         try:
             while True:
                 patience, is_known = deadline.left(), question in self.found
-                with suppress(OSError, UnicodeError) if is_known else nullcontext():
+                try:
                     look_up.result(min(_GRACE, patience) if is_known and not tried else patience)
+                except (OSError, UnicodeError) as error:
+                    if not is_known:
+                        is_late = time.monotonic() >= began + deadline.now.length
+                        raise TimeoutError(str(error)) if is_late else error from None
                 is_last = look_up.done()
                 pending = [each for each in self.found[question] if each not in tried]
-                for number, address in enumerate(pending, 1 - len(pending)):
-                    share = max(_LEAST, deadline.left() / (2 - number)) if number else patience
+                for number, address in enumerate(pending):
+                    rest = len(pending) - number
+                    share = max(_LEAST, deadline.left() / (rest + 1)) if rest > 1 else patience
                     try:
                         with deadline.limit(share):
                             connected = reach(address)
@@ -88,23 +89,23 @@ class Names:
                     self.found[question], key=lambda each: 2 if each in tried else each != good
                 )
 
-    def _look_up(self, question: Question) -> Future[None]:
+    def _look_up(self, question: Question) -> tuple[float, Future[None]]:
         with self._lock:
-            if (look_up := self._under_way.get(question)) is not None:
-                return look_up
-            look_up = self._under_way[question] = Future()
+            if question in self._under_way:
+                return self._under_way[question]
+            began, look_up = self._under_way[question] = time.monotonic(), Future()
         run = partial(self._run, look_up, question)
         # Without the lock: under gevent, starting a thread lets others run.
         if _is_address(question) or not start_daemon(run, "flask-idempotence-names"):
             run()
-        return look_up
+        return began, look_up
 
     def _run(self, look_up: Future[None], question: Question) -> None:
-        began, problem = time.monotonic(), None
+        problem = None
         try:
             new = socket.getaddrinfo(*question, socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            problem = TimeoutError(str(error)) if time.monotonic() > began + _SLOW else error
+            problem = error
         else:
             known = [each for each in self.found.get(question, []) if each in new]
             self.found[question] = known + [each for each in new if each not in known]

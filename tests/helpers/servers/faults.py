@@ -54,6 +54,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._listening = False
         self._forgotten = 0
+        self._held = None
 
     def __enter__(self):
         self.accept()
@@ -71,6 +72,10 @@ class Proxy:
     def forget_connections(self) -> None:
         """Forward nothing any more on the connections that are open, and leave them open."""
         self._forgotten += 1
+
+    def hold(self, marker: bytes | None) -> None:
+        """Hold up what has this marker, and all behind it on its connection; None for nothing."""
+        self._held = marker
 
     def lead_to(self, server: RedisServer) -> None:
         """Carry new connections to another server; those that are open stay where they are."""
@@ -109,6 +114,7 @@ class Proxy:
                     chunk = sender.recv(65536)
                     if not chunk:
                         return
+                    forgotten = self._hold_back(chunk, forgotten)
                     if self.black_hole or forgotten < self._forgotten:
                         continue
                     if self.delay:
@@ -122,6 +128,10 @@ class Proxy:
                             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
                             client.close()
                         return
+
+    def _hold_back(self, chunk: bytes, forgotten: int) -> int:
+        """Return the same number, or one that makes the connection a forgotten one."""
+        return -1 if self._held is not None and self._held in chunk else forgotten
 
     def _drops_reply_to(self, request: bytes) -> bool:
         with self._lock:
