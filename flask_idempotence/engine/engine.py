@@ -371,11 +371,14 @@ class Engine:
         claim.note(f"refused: {refusal.slug}{because}")
         claim.emit(rejected, error=refusal, waited=claim.waited)
 
-    def report_observed(self, claim: Claim, reason: str, error: Exception | None = None) -> None:
+    def report_observed(
+        self, claim: Claim, reason: str, error: Exception | None = None, *, because: str = ""
+    ) -> None:
         """Log what a guard that only observes would have done, and send the signal."""
         is_repeat = reason in REPEATS or reason == "replay"
         level = logging.INFO if error is None else logging.ERROR
-        self._log(self._repeat_level if is_repeat else level, f"observed: reason={reason}", claim)
+        told = f"observed: reason={reason}{because and f' ({because})'}"
+        self._log(self._repeat_level if is_repeat else level, told, claim)
         if error is not None:
             _logger.error("It would have raised: %s", claim, exc_info=error)
         claim.note(f"observed: {reason}")

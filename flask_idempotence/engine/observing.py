@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from typing import TypeVar
@@ -18,9 +17,8 @@ from flask import Request, Response
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
-from ..request.body import guard_input
-from ..request.proxies import current_context, current_request
-from ..request.unread import unread_input
+from ..request.body import NotKept, check_whole, read_whole, untouched
+from ..request.proxies import current_request
 from ..response.headers import note_on
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores.base import Done
@@ -36,6 +34,11 @@ Answer = TypeVar("Answer", bound=Response | None)
 
 ERROR = "error"
 """The reason where a guard or a function of the application would have raised."""
+
+UNOBSERVED = "unobserved"
+"""The reason where a guard cannot tell, since a body is too long to be kept for it."""
+
+REPLAY = "replay"
 
 
 class Observation:
@@ -55,18 +58,28 @@ class Observation:
         claim = Claim(self._engine.services.app, guard, request.endpoint)
         claim.observes = True
         try:
-            with unread_input(request), _session_as_it_was():
+            with untouched(request):
+                if self._calls_application(guard):  # which may read the body
+                    read_whole(request)
                 if guard.unless is not None and guard.unless():
                     return None
-                guard_input(request.environ)
+                check_whole(request.environ)
                 question = guard.question(request)
             if not isinstance(question, Unguarded):
                 return self._claim(claim, question)
+        except NotKept as cause:
+            self._engine.report_observed(claim, UNOBSERVED, because=str(cause))
         except Exception as error:  # noqa: BLE001 - the view runs in any case
             reason = error.slug if isinstance(error, Refusal) else ERROR
             is_answer = isinstance(error, HTTPException)  # such as a refusal, or 413
             self._engine.report_observed(claim, reason, None if is_answer else error)
         return None
+
+    def _calls_application(self, guard: ViewGuard) -> bool:
+        """Whether the question of a guard calls functions of the application."""
+        functions = [guard.unless, self._engine.services.callbacks.load_identity]
+        functions += [getattr(guard, name, None) for name in ("key", "compare")]
+        return any(map(callable, functions))
 
     def _claim(self, claim: Claim, question: Question) -> Claim | None:
         engine = self._engine
@@ -94,7 +107,8 @@ class Observation:
         elif getattr(guard, "on_repeat", "") == "reject":
             raise KeyRepeated
         else:
-            engine.report_observed(claim, found.record.decode())
+            is_kept = found.record == REPLAY.encode()
+            engine.report_observed(claim, REPLAY if is_kept else ResponseNotStored.slug)
         return None
 
     def settle(self, claim: Claim, response: Answer) -> Answer:
@@ -110,7 +124,7 @@ class Observation:
             elif engine.settling.judged(claim, claim.guard.has_failed, _copy_of(response)):
                 claim.judge(Verdict.FAILED)
             is_kept = response is not None and _can_be_kept(response, engine.config.key_max_body)
-            claim.record = ("replay" if is_kept else ResponseNotStored.slug).encode()
+            claim.record = (REPLAY if is_kept else ResponseNotStored.slug).encode()
             # By the keeper, if it were enforced.
             claim.was_renewed = now - claim.granted_at > claim.question.renewed / 3
             settlement = claim.guard.settle(claim, now)
@@ -152,16 +166,3 @@ def _copy_of(response: Response) -> Response:
 def _can_be_kept(response: Response, most: int) -> bool:
     is_streamed = response.is_streamed and not isinstance(response.response, LOOKS_STREAMED)
     return not is_streamed and (response.content_length or 0) <= most
-
-
-@contextmanager
-def _session_as_it_was() -> Iterator[None]:
-    """Let a session that only a guard has read pass as unread: else Flask adds `Vary: Cookie`."""
-    context = vars(current_context())
-    session = context.get("_session", context.get("session"))
-    is_unread = getattr(session, "accessed", None) is False
-    try:
-        yield
-    finally:
-        if is_unread and session is not None and not session.modified:
-            session.accessed = False

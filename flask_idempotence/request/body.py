@@ -9,14 +9,15 @@ import hashlib
 import io
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, partialmethod
 from itertools import chain
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
 from flask import Flask, Request, Response, after_this_request
+from werkzeug.datastructures import iter_multi_items
 from werkzeug.exceptions import (
     ClientDisconnected,
     HTTPException,
@@ -27,7 +28,7 @@ from werkzeug.exceptions import (
 from werkzeug.wsgi import LimitedStream, get_content_length
 
 from ..errors import ConfigurationError
-from .proxies import current_request
+from .proxies import current_request, session_as_it_was
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
 FORM = "application/x-www-form-urlencoded"
 
 IN_MEMORY = 1 << 20
-"""Bytes of the longest body that is kept in memory; a longer one is kept in a temporary file."""
+"""Bytes of the longest body that is kept in memory; a longer one is kept in a temporary file.
+
+A guard that only observes reads no longer one.
+"""
 
 PIECE = 1 << 16
 """Bytes that are read at a time."""
@@ -45,6 +49,12 @@ KEPT = "flask_idempotence.body"
 
 WATCHED = "flask_idempotence.input"
 """Where it has the watched input of the server, which the application may replace by its own."""
+
+OBSERVED = "flask_idempotence.observed"
+"""Where it has its own entries as they were, while a guard asks that only observes."""
+
+_CODED = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+"""The first bytes of a body that is still coded (RFC 1952, RFC 8878)."""
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -91,15 +101,24 @@ class WatchedInput(Input):
         is_begun: whether a part of the body has been read.
         is_broken: whether the body has broken off, as far as it was read.
         is_guarded: whether to raise an error then, in place of what the server does.
+        server: the input of the server itself.
     """
 
+    _stream: Any
+
     def __init__(self, environ: WSGIEnvironment) -> None:
-        self.length = length = get_content_length(environ)
+        length, is_terminated = get_content_length(environ), environ.get("wsgi.input_terminated")
+        coding = (
+            environ.get("HTTP_CONTENT_ENCODING", "identity").rpartition(",")[2].strip().lower()
+        )
+        is_coded = is_terminated and coding != "identity"
+        self._mark = _CODED.get(coding) if is_coded else b""
+        self.length = None if is_coded else length  # of what may have been decoded
         self.is_begun = self.is_broken = self.is_guarded = False
-        self._stream: IO[bytes] = environ["wsgi.input"]
+        self.server = self._stream = environ["wsgi.input"]
         self._left = length or 0
         # Reading on, a server may wait for more.
-        self._is_endless = not environ.get("wsgi.input_terminated") and (
+        self._is_endless = not is_terminated and (
             length is not None or "HTTP_TRANSFER_ENCODING" not in environ
         )
 
@@ -107,7 +126,13 @@ class WatchedInput(Input):
         most = -1 if size is None else size
         data = self._take(self._stream.read, most)
         while self._left > 0 and not 0 <= most <= len(data):
-            more = self._take(self._stream.read, most if most < 0 else most - len(data))
+            try:
+                more = self._take(self._stream.read, most if most < 0 else most - len(data))
+            except Exception as error:
+                if self.is_guarded:
+                    raise
+                self._stream = Again(b"", self._stream, error)  # which the next read raises
+                break
             if not more:
                 self._break_off()
                 break
@@ -120,6 +145,16 @@ class WatchedInput(Input):
         if self._left > 0 and not line.endswith(b"\n") and not 0 <= most <= len(line):
             self._break_off()
         return line
+
+    def read_ahead(self, most: int) -> tuple[bytes, Exception | None]:
+        """Return as many of the next bytes, and an error in their place: they are read again."""
+        before, self.is_guarded = vars(self).copy(), False
+        data, error = _read_at_most(self, most)
+        is_short = error is None and self.is_broken
+        vars(self).update(before)
+        if data or error is not None:
+            self._stream = Again(data, self._stream, error)
+        return data, ClientDisconnected() if is_short else error
 
     def __getattr__(self, name: str) -> Any:
         if name == "seek":
@@ -145,6 +180,8 @@ class WatchedInput(Input):
                     type(error).__name__,
                 )
             raise ClientDisconnected from None
+        if data and not self.is_begun and _is_decoded(data, self._mark):
+            self._left = 0
         self._left -= len(data)
         self.is_begun = self.is_begun or bool(data)
         return data
@@ -153,6 +190,38 @@ class WatchedInput(Input):
         self.is_broken = True
         if self.is_guarded:
             raise ClientDisconnected
+
+
+class Again(Input):
+    """An input of which the beginning was read: the beginning, its error if any, then the rest."""
+
+    def __init__(self, beginning: bytes, stream: IO[bytes], error: Exception | None) -> None:
+        self._beginning, self._stream, self._error = io.BytesIO(beginning), stream, error
+
+    def _take(self, method: str, size: int | None = -1) -> bytes:
+        size = -1 if size is None else size
+        data: bytes = getattr(self._beginning, method)(size)
+        if len(data) == size or (method == "readline" and data.endswith(b"\n")):
+            return data
+        if (error := self._error) is not None:
+            if data and size > 0:
+                return data
+            self._error = None
+            raise error
+        rest: bytes = getattr(self._stream, method)(size if size < 0 else size - len(data))
+        return data + rest
+
+    read = partialmethod(_take, "read")
+    readline = partialmethod(_take, "readline")
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        return self._seek if name == "seek" else found
+
+    def _seek(self, *where: int) -> int:
+        position = self._stream.seek(*where)
+        self._beginning, self._error = io.BytesIO(), None
+        return position
 
 
 def watch_input(_: Flask, **__: object) -> None:
@@ -174,7 +243,12 @@ def guard_input(environ: WSGIEnvironment) -> None:
     if watched is None:
         watched = environ["wsgi.input"] = environ[WATCHED] = WatchedInput(environ)
     watched.is_guarded = True
-    if watched.is_broken:
+    check_whole(environ)
+
+
+def check_whole(environ: WSGIEnvironment) -> None:
+    """Raise where a body has broken off already, which the application has read."""
+    if kept_body(environ) is None and WATCHED in environ and environ[WATCHED].is_broken:
         raise ClientDisconnected
 
 
@@ -212,10 +286,44 @@ def read_whole(request: Request) -> None:
         _read_and_keep(request)
 
 
+class NotKept(Exception):
+    """A body is not kept whole for a guard that only observes; the text says why."""
+
+
+@contextmanager
+def untouched(request: Request) -> Iterator[None]:
+    """Let a guard ask that only observes: a request and its session are as before afterwards.
+
+    The guard, and functions of the application that it calls, read a body that is kept whole in
+    memory, by the code of a guard that is enforced, or raise `NotKept`. The view reads it again.
+    """
+    environ, known = request.environ, vars(request)
+    attributes, kept = known.copy(), kept_body(environ)
+    entries = {name: environ.get(name) for name in ("wsgi.input", KEPT)}
+    environ[OBSERVED] = entries, attributes
+    streams = [file.stream for _, file in iter_multi_items(known.get("files", ()))]
+    if kept is not None:
+        known.pop("stream", None)  # Werkzeug's own counts what is read of it
+        streams.append(kept.stream)
+    try:
+        with session_as_it_was(), ExitStack() as positions:
+            for stream in streams:
+                positions.enter_context(rewound(stream))
+            yield
+    finally:
+        if "files" not in attributes:
+            request.close()
+        known.clear()
+        known.update(attributes)
+        environ.update(entries)
+        del environ[OBSERVED]
+
+
 def was_parsed(request: Request) -> bool:
     """Whether the application has parsed the form before a guard kept the body."""
     known = vars(request)
-    is_kept = known.get("_cached_data") or kept_body(request.environ) is not None
+    kept = kept_body(request.environ)
+    is_kept = known.get("_cached_data") or (kept is not None and not kept.is_rest)
     return "form" in known and not is_kept
 
 
@@ -271,6 +379,8 @@ def _read_and_keep(request: Request) -> Body:
     environ, known = request.environ, vars(request)
     source, limit = known.get("stream") or environ["wsgi.input"], request.max_content_length
     watched: Any = environ.get(WATCHED)
+    if watched is not None and source is watched.server:  # it was not watched from the beginning
+        source = watched
     is_watched = source is watched
     length = watched.length if is_watched else get_content_length(environ)
     _check_known(environ, length)
@@ -280,7 +390,10 @@ def _read_and_keep(request: Request) -> Body:
     if is_altered:  # by the application, such as decompressed: it has another length
         length = None
     is_begun = watched is not None and watched.is_begun
-    body = _read(source, length, limit)
+    if OBSERVED in environ:
+        body = _read_and_put_back(request, length, limit)
+    else:
+        body = _read(source, length, limit)
     body.is_rest = is_begun and (is_watched or isinstance(source, LimitedStream))
     environ["wsgi.input"] = body.stream
     environ[KEPT] = body
@@ -321,6 +434,58 @@ def _read(source: IO[bytes], length: int | None, limit: int | None) -> Body:
         return response
 
     return Body(file, size, None)
+
+
+def _read_and_put_back(request: Request, length: int | None, limit: int | None) -> Body:
+    """Read a body that fits into memory; leave an input of the same bytes, up to its error."""
+    environ, stream = request.environ, vars(request).get("stream")
+    source: Any = environ["wsgi.input"]
+    watched = environ.get(WATCHED)
+    if isinstance(stream, io.BytesIO):
+        return _in_memory(stream.getvalue()[stream.tell() :])
+    is_watched = source is watched and (
+        stream is None or stream is watched or isinstance(stream, LimitedStream)
+    )
+    if not (is_watched or stream is None or stream is source):
+        raise NotKept("the application reads the body by a stream of its own")
+    if watched is None and not environ.get("wsgi.input_terminated"):
+        return _in_memory(b"")
+    too_long = NotKept(f"the body is longer than {IN_MEMORY} bytes")
+    if length is not None and length > IN_MEMORY:
+        raise too_long
+    if is_watched:
+        data, error = source.read_ahead(IN_MEMORY + 1)
+    else:
+        data, error = _read_at_most(source, IN_MEMORY + 1)
+        again, (entries, attributes) = Again(data, source, error), environ[OBSERVED]
+        entries["wsgi.input"] = again
+        if stream is not None:
+            attributes["stream"] = again
+    if error is not None:
+        raise error if isinstance(error, HTTPException) else ClientDisconnected from error
+    if limit is not None and len(data) > limit:
+        raise RequestEntityTooLarge
+    if len(data) > IN_MEMORY:
+        raise too_long
+    return _in_memory(data)
+
+
+def _read_at_most(source: IO[bytes] | Input, most: int) -> tuple[bytes, Exception | None]:
+    data = bytearray()
+    try:
+        while len(data) < most and (piece := source.read(min(PIECE, most - len(data)))):
+            data += piece
+    except Exception as error:  # noqa: BLE001 - which the view gets, where it reads so far
+        return bytes(data), error
+    return bytes(data), None
+
+
+def _is_decoded(data: bytes, mark: bytes | None) -> bool:
+    """Whether a middleware has decoded a body, whose declared length is that of the coded one.
+
+    A coding without a mark is left to its decoder, which raises where the body has broken off.
+    """
+    return mark is None or not mark.startswith(data[: len(mark)])
 
 
 def _in_memory(data: bytes) -> Body:

@@ -64,10 +64,11 @@ def compared_form(request: Request, *, files: bool) -> Form | None:
         ValueError: the body is to be compared by its bytes. A parser reads different bodies alike
             where they are no form, and the view may read the bytes of a form beyond the limits.
     """
-    if request.mimetype == FORM and not was_parsed(request):
+    if not was_parsed(request):
         data = body_of(request).data
         # None: it is long.
-        if data is None or (data and (b"=" not in data or not _IN_URLS.fullmatch(data))):
+        is_plain = data is not None and (not data or (b"=" in data and _IN_URLS.fullmatch(data)))
+        if request.mimetype == FORM and not is_plain:
             raise ValueError
     try:
         return form_of(request, files=files)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -58,3 +59,16 @@ def session_with_content() -> SessionMixin | None:
     if held is not None and not held:
         return None
     return context.session
+
+
+@contextmanager
+def session_as_it_was() -> Iterator[None]:
+    """Let a session that only a guard has read count as unread: else Flask adds `Vary: Cookie`."""
+    context = vars(current_context())
+    session = context.get("_session", context.get("session"))
+    is_unread = getattr(session, "accessed", None) is False
+    try:
+        yield
+    finally:
+        if is_unread and session is not None and not session.modified:
+            session.accessed = False
