@@ -17,6 +17,7 @@ from flask import Flask, Request, Response, has_request_context
 from ..config.runtime import Switches
 from ..config.settings import CLOCK_SKEW, REPEATS
 from ..errors import ConfigurationError
+from ..request.body import untouched
 from ..request.proxies import current_context, current_request
 from ..request.tokens import Token
 from ..response.headers import NOTE, RequestNote, note_on
@@ -282,12 +283,14 @@ class Engine:
         """Issue a token, bound to the request's signed-in user if there is one."""
         app, keyring = self.services.app, self.services.keyring
         is_on = self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
-        token = self.services.tokens.make(app, request, purpose)
+        observes = self.observes(app)
+        with untouched(request) if observes and request is not None else nullcontext():
+            token = self.services.tokens.make(app, request, purpose)
         claim = Claim(app, TokenIssue(), None if request is None else request.endpoint)
         claim.key = keyring.store_key(app, "token", purpose or "-", token.name)
         subject = keyring.subject(app, token.bearer.text)
         put = partial(self.store.put_token, claim.key, subject, self.config.token_ttl)
-        observes = claim.observes = self.observes(app)
+        claim.observes = observes
         # A page keeps working where tokens are switched off, or only observed.
         call = partial(self.policy.call, claim, "put_token", after_view=observes or not is_on)
         try:

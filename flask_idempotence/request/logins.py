@@ -12,8 +12,9 @@ from uuid import UUID
 from flask import Flask, Request, g
 
 from ..errors import ConfigurationError
+from .body import OBSERVED
 from .fingerprint import canonical_json
-from .proxies import actual
+from .proxies import actual, session_with_content
 
 _IDS = ("user_id", "id", "uid", "sub", "username", "email", "client_id")
 """Where an object or a mapping that stands for a user has its id, in order."""
@@ -79,17 +80,22 @@ def users_of(app: Flask, request: Request) -> list[Sender]:
     return found
 
 
-def flask_login_user(app: Flask, _: Request) -> list[Sender]:
+def flask_login_user(app: Flask, request: Request) -> list[Sender]:
     """Return the user of Flask-Login, the same at every URL of an application."""
     manager = getattr(app, "login_manager", None)
     if manager is None or "flask_login" not in sys.modules:
         return []
     if not any(getattr(manager, f"_{kind}_callback", True) for kind in ("user", "request")):
         return []  # it has no way to load a user, and would raise
-    from flask_login import current_user  # noqa: PLC0415 - only where it is set up
+    if OBSERVED in request.environ and "_login_user" not in actual(g):
+        # Loading could sign the user in or out: the id in the session is the same one.
+        session = session_with_content()
+        found = None if session is None else id_of(session.get("_user_id"))
+    else:
+        from flask_login import current_user  # noqa: PLC0415 - only where it is set up
 
-    user: Any = current_user
-    found = id_of(user.get_id()) if user.is_authenticated else None
+        user: Any = current_user
+        found = id_of(user.get_id()) if user.is_authenticated else None
     return [] if found is None else [Sender.of_id("user", "flask_login", found)]
 
 

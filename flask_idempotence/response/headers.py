@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flask import Request, Response
+from werkzeug.datastructures import Headers
 
 REFUSAL_HEADER = "Idempotence-Refusal"
 """The slug of a refusal, also where an error handler made the body."""
@@ -70,6 +71,12 @@ def add_kept_headers(note: RequestNote, response: Response) -> None:
             response.headers[name] = value
 
 
+def headers_of(response: Response) -> Headers:
+    """Return the headers of a response, where an application may have put a dictionary."""
+    headers: Any = response.headers
+    return headers if isinstance(headers, Headers) else Headers(headers)
+
+
 def may_be_stored(response: Response) -> bool:
-    lines = response.headers.getlist(_CACHE_CONTROL)
+    lines = headers_of(response).getlist(_CACHE_CONTROL)
     return not any("no-store" in line.lower() for line in lines)

@@ -33,7 +33,7 @@ from flask.json.provider import JSONProvider
 from ..config.settings import CLOCK_SKEW, Config
 from ..errors import ConfigurationError
 from ..stores.process import time_of_day
-from .headers import EXPIRES_HEADER, REPLAYED_HEADER, STORED_HEADER
+from .headers import EXPIRES_HEADER, REPLAYED_HEADER, STORED_HEADER, headers_of
 from .refusals import OutcomeUnknown
 
 if TYPE_CHECKING:
@@ -239,13 +239,13 @@ class Records:
 
 def _head_of(response: Response) -> bytes:
     """Return status and headers, without the headers of that one response or connection."""
-    forgotten = _FORGOTTEN
-    if named := response.headers.getlist("connection"):  # what it names is of one, too
+    forgotten, headers = _FORGOTTEN, headers_of(response)
+    if named := headers.getlist("connection"):  # what it names is of one, too
         names = ",".join(named).split(",")
         forgotten = _FORGOTTEN.union(name.strip().lower() for name in names)
     code = response.status_code
     lines = [str(code) if response.status == _usual_status(code) else response.status]
-    for name, value in response.headers:
+    for name, value in headers:
         if name.lower() not in forgotten:
             lines.append(f"{name}: {value}")
     return "\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import sqlite3
 import threading
 import time
@@ -28,6 +29,7 @@ from flask_idempotence import (
 )
 from flask_idempotence.engine import observing
 from flask_idempotence.metrics import Metrics
+from flask_idempotence.request.body import IN_MEMORY
 
 KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
 MODES = pytest.mark.parametrize("mode", DECORATORS)
@@ -158,6 +160,72 @@ def test_more_reasons_of_a_key():
         pair = Pair(idempotent(), view=view, IDEMPOTENCE_KEY_MAX_BODY=3)
         pair.send(times=2, headers=KEY)
         assert pair.reasons == [("key", "response-not-stored")]
+
+
+def with_a_dictionary(body):
+    response = Response(body)
+    response.headers = {"Content-Type": "text/plain", "X-Own": "1"}
+    return response
+
+
+@pytest.mark.parametrize("body", ["whole", "streamed"])
+def test_headers_in_a_plain_dictionary_are_counted_as_they_are_enforced(body):
+    def view():
+        return with_a_dictionary(body if body == "whole" else iter(body))
+
+    pair = Pair(idempotent(), view=view)
+    pair.send(headers=KEY)
+    [_, repeat] = [told(pair.app, headers=KEY) for _ in "12"]
+    pair.app.config["IDEMPOTENCE_OBSERVE"] = False
+    first, repeat = (told(pair.app, headers=KEY) for _ in "12")
+    assert first[0] == "200 OK"
+    assert ("X-Own", "1") in first[1]
+    if body == "whole":
+        assert (pair.last, repeat[0], repeat[2]) == ("replay", "200 OK", b"whole")
+        assert ("X-Own", "1") in repeat[1]
+    else:
+        assert (pair.last, repeat[0]) == ("response-not-stored", "409 CONFLICT")
+
+
+@pytest.mark.parametrize("record", [b"replay\nRequest rejected: forged", b"\xff", b"", b"x" * 999])
+def test_a_reason_out_of_the_store_is_one_of_a_closed_list(record):
+    store = MemoryStore()
+    pair = Pair(idempotent(), store=store)
+    complete = store.complete
+
+    def forge(key, owner, fingerprint, _, ttl):
+        return complete(key, owner, fingerprint, record, ttl)
+
+    store.complete = forge
+    pair.send(times=2, headers=KEY)
+    assert pair.reasons == [("key", "response-not-stored")]
+
+
+LONG = b"x" * (IN_MEMORY + 1)
+
+
+@pytest.mark.parametrize(
+    ("guard", "is_counted"),
+    [
+        (idempotent(), False),
+        (idempotent(compare=False), True),
+        (idempotent(compare=False, unless=lambda: False), False),
+        (idempotent(compare=False, key=lambda: "k"), False),
+        (idempotent(compare=lambda: "c"), False),
+        (no_repeat_submit(60, key=lambda: "k"), False),
+        (one_time_token(), True),
+    ],
+)
+def test_a_body_that_is_not_kept_is_counted_as_unobserved(guard, is_counted, caplog):
+    caplog.set_level(logging.INFO, "flask_idempotence")
+    pair = Pair(guard, view=lambda: str(len(request.get_data())))
+    headers = KEY | token_of(pair)
+    pair.send(times=2, data=LONG, headers=headers)
+    if is_counted:
+        assert pair.last in ("replay", "token-spent")
+    else:
+        assert [reason for _, reason in pair.reasons] == ["unobserved"] * 2
+        assert "reason=unobserved (the body is longer than 1048576 bytes) mode=" in caplog.text
 
 
 def test_nothing_waits():
@@ -599,7 +667,7 @@ def test_routes_and_doctor_say_so():
         ["lock", "route: interval=5.0, observe=False"],
     ]
     shown = cli.invoke(args=["idempotence", "doctor"]).stdout
-    assert "IDEMPOTENCE_OBSERVE is on: nothing is enforced" in shown
+    assert re.search(r"note\tobserve\tIDEMPOTENCE_OBSERVE is on: nothing is enforced", shown)
 
 
 def test_blueprints_and_the_whole_application_are_observed():

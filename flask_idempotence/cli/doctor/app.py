@@ -167,7 +167,7 @@ def _is_login_check(layer: object) -> bool:
 def observe(context: DoctorContext) -> Finding:
     if not context.engine.observes(context.app):
         return ok("IDEMPOTENCE_OBSERVE is off.")
-    return warning(
+    return note(
         "IDEMPOTENCE_OBSERVE is on: nothing is enforced, except on routes with observe=False.",
         "Repeats run again. What the guards would have done is counted and logged.",
         "Read idempotence_observed_total by route, and enforce route by route.",
