@@ -455,8 +455,10 @@ def test_a_session_that_the_guard_reads_has_the_same_headers(view):
         app.add_url_rule("/login", "login", lambda: session.update(user_id=1) or "signed in")
         client = app.test_client()
         client.get("/login")
-        answers.append(client.post("/"))
-    assert list(answers[0].headers) == list(answers[1].headers)
+        # Without the signature of the cookie, and its time.
+        told = [(name, text.partition(".")[0]) for name, text in client.post("/").headers]
+        answers.append(told)
+    assert answers[0] == answers[1]
 
 
 # The store
