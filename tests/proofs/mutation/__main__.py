@@ -2,6 +2,7 @@
 
 uv run --directory tests --group mutation python -m proofs.mutation --minutes 60
 uv run --directory tests --group mutation python -m proofs.mutation --resume /tmp/mutants --again
+uv run --directory tests --group mutation python -m proofs.mutation --fixed --forks 1
 """
 
 import argparse
@@ -10,7 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from .steps import mutate, note_calls, report, try_mutants
+from . import fixed
+from .mutants import mutants_in
+from .steps import mutate, note_calls, outcomes, report, try_mutants
 
 FOLDERS = (
     *("engine", "guards", "stores", "exactly_once", "response", "observability", "cli", "config"),
@@ -30,19 +33,32 @@ def main() -> None:
     parser.add_argument("--size", type=int, help="how many mutants; without it, all")
     parser.add_argument("--least", type=int, default=0, help="of each wing, beyond the size")
     parser.add_argument("--seed", type=int, default=18, help="of the sample")
+    parser.add_argument("--fixed", choices=("try", "draw", "write"), const="try", nargs="?")
+    parser.add_argument("--kinds", default=KINDS, help="marks of tests")
     parser.add_argument("--forks", type=int, default=4, help="mutants that are tried at a time")
     options = vars(parser.parse_args())
     begun = options.pop("resume") or Path(tempfile.mkdtemp(prefix="mutation-"))
     directory = begun.resolve()
     sys.stderr.write(f"Results: {directory}\n")
-    tests = options.pop("tests")
+    tests, kinds, listed = (options.pop(name) for name in ("tests", "kinds", "fixed"))
     if not (directory / "notes" / "mutants.json").exists():
         mutate(directory)
+    mutants = mutants_in(directory).values()
+    if listed == "draw":
+        fixed.write(fixed.draw(mutants))
+        return
+    if listed:
+        found = [fixed.find(told, mutants) for told in fixed.fixed()]
+        options["names"] = [mutant.name for mutant in found if mutant]
     if not list((directory / "notes").glob("calls-*.json")):
-        note_calls(directory, KINDS, tests, options["forks"])
+        note_calls(directory, kinds, tests, options["forks"])
     until = time.time() + 60 * options.pop("minutes")
-    try_mutants(directory, KINDS, tests, until=until, **options)
+    try_mutants(directory, kinds, tests, until=until, **options)
     sys.stdout.write(f"{report(directory)}\n")
+    if listed == "write":
+        fixed.write([mutant for mutant in found if mutant], outcomes(directory)[0])
+    if listed:
+        sys.stdout.write("\n".join(fixed.compare(outcomes(directory)[0], mutants)) + "\n")
 
 
 if __name__ == "__main__":

@@ -134,8 +134,11 @@ class Laboratory:
             missed = [known[name] for name, told in last.items() if told["status"] not in FOUND]
             return controls + [Trial(mutant, full=True) for mutant in missed]
         trials = []
-        chosen = (self._settings[name] for name in ("seed", "size", "least"))
-        for number, mutant in enumerate(sample(known.values(), *chosen)):
+        if names := self._settings.get("names"):
+            drawn = [known[name] for name in names]
+        else:
+            drawn = sample(known.values(), *map(self._settings.get, ("seed", "size", "least")))
+        for number, mutant in enumerate(drawn):
             if mutant.name not in last:
                 trials.append(Trial(mutant))
                 if number % CONTROLS == 0:
@@ -208,6 +211,7 @@ class Laboratory:
         }
         with self._results.open("a") as results:
             results.write(json.dumps(told) + "\n")
+        sys.__stderr__.write(f"{len(self._waiting)} left; {told}\n")
 
 
 @pytest.hookimpl(tryfirst=True)
