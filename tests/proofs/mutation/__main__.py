@@ -33,14 +33,17 @@ def main() -> None:
     parser.add_argument("--size", type=int, help="how many mutants; without it, all")
     parser.add_argument("--least", type=int, default=0, help="of each wing, beyond the size")
     parser.add_argument("--seed", type=int, default=18, help="of the sample")
-    parser.add_argument("--fixed", choices=("try", "draw", "write"), const="try", nargs="?")
-    parser.add_argument("--kinds", default=KINDS, help="marks of tests")
+    parser.add_argument(
+        "--fixed", choices=("try", "draw", "write"), const="try", nargs="?", help="the fixed list"
+    )
+    parser.add_argument("--kinds", help="marks of tests")
     parser.add_argument("--forks", type=int, default=4, help="mutants that are tried at a time")
     options = vars(parser.parse_args())
     begun = options.pop("resume") or Path(tempfile.mkdtemp(prefix="mutation-"))
     directory = begun.resolve()
     sys.stderr.write(f"Results: {directory}\n")
     tests, kinds, listed = (options.pop(name) for name in ("tests", "kinds", "fixed"))
+    kinds = kinds or ("not browser" if listed else KINDS)  # the list: the plain suite alone
     if not (directory / "notes" / "mutants.json").exists():
         mutate(directory)
     mutants = mutants_in(directory).values()
@@ -57,8 +60,13 @@ def main() -> None:
     sys.stdout.write(f"{report(directory)}\n")
     if listed == "write":
         fixed.write([mutant for mutant in found if mutant], outcomes(directory)[0])
-    if listed:
-        sys.stdout.write("\n".join(fixed.compare(outcomes(directory)[0], mutants)) + "\n")
+    elif listed:
+        if lost := fixed.lost(outcomes(directory)[0], mutants):  # with more tests, once more
+            options |= {"again": True, "names": [mutant.name for mutant in lost]}
+            try_mutants(directory, kinds, tests, until=until, **options)
+        results = outcomes(directory)[0]
+        sys.stdout.write("\n".join(fixed.compare(results, mutants)) + "\n")
+        sys.exit(bool(fixed.lost(results, mutants)))
 
 
 if __name__ == "__main__":

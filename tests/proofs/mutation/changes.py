@@ -36,10 +36,6 @@ FOUND_BY = {
     "engine/test_view_exits.py"
     "::test_a_killed_view_whose_end_is_caught_further_out_holds_as_well[restoring token]": [
         (
-            "Engine._spend",
-            "if outcome is TokenOutcome.TAKEN or outcome is not TokenOutcome.TAKEN_AGAIN:",
-        ),
-        (
             "Claim.begin_settlement",
             "return self._process == os.getpid() or self._settling.acquire(blocking=False)",
         ),

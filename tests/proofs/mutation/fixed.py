@@ -81,20 +81,30 @@ def find(told, mutants):
     return alike[-1][2]
 
 
-def compare(directory_results, mutants):
-    """Return the lines of a report: how each mutant of the list ended then, and how now."""
-    now = {mutant.name: told["status"] for mutant, told in directory_results}
-    counts, changed = Counter(), []
+def lost(results, mutants):
+    """Return the mutants that died on the first commit and live today, with their first test."""
+    ended = {mutant.name: told["status"] for mutant, told in results}
+    pairs = [(told, find(told, mutants)) for told in fixed() if told.get("status") in FOUND]
+    return {
+        mutant: told["test"]
+        for told, mutant in pairs
+        if mutant and ended.get(mutant.name, FOUND[0]) not in FOUND
+    }
+
+
+def compare(results, mutants):
+    """Return the lines of a report: how many ended how then and now, and which are lost."""
+    ended = {mutant.name: told["status"] for mutant, told in results}
+    counts = Counter()
     for told in fixed():
         mutant = find(told, mutants)
-        first = _word(told.get("status"))
-        today = _word(now.get(mutant.name)) if mutant else "gone"
-        counts[first, today] += 1
-        if first == "died" and today == "lived":
-            changed.append(f"{mutant.file}:{mutant.line} {mutant.function}")
-            changed += [f"    - {mutant.removed}", f"    + {mutant.added}", f"    {told['test']}"]
-    table = [f"{first} first, {today} today: {n}" for (first, today), n in sorted(counts.items())]
-    return [*table, *changed]
+        today = _word(ended.get(mutant.name)) if mutant else "gone"
+        counts[_word(told.get("status")), today] += 1
+    lines = [f"{first} first, {today} today: {n}" for (first, today), n in sorted(counts.items())]
+    for mutant, test in lost(results, mutants).items():
+        lines += [f"{mutant.file}:{mutant.line} {mutant.function}, once found by {test}"]
+        lines += [f"    - {mutant.removed}", f"    + {mutant.added}"]
+    return lines
 
 
 def _word(status):

@@ -131,8 +131,10 @@ class Laboratory:
             killers = {told["test"]: known[told["mutant"]] for told in last.values()}
             killers.pop("", None)
             controls = [Trial(mutant, [test], control=True) for test, mutant in killers.items()]
-            missed = [known[name] for name, told in last.items() if told["status"] not in FOUND]
-            return controls + [Trial(mutant, full=True) for mutant in missed]
+            missed = [name for name, told in last.items() if told["status"] not in FOUND]
+            if names := self._settings.get("names"):
+                missed = [name for name in missed if name in names]
+            return controls + [Trial(known[name], full=True) for name in missed]
         trials = []
         if names := self._settings.get("names"):
             drawn = [known[name] for name in names]
