@@ -63,6 +63,8 @@ def names(label: str, value: Collection[str]) -> frozenset[str]:
 def argument_names(label: str, value: Collection[str]) -> frozenset[str]:
     """Check the names of arguments, which are looked up on the first level alone."""
     found = names(label, value)
+    if others := [name for name in found if not isinstance(name, str)]:
+        raise ConfigurationError(f"{label} takes a collection of names, and no {others[0]!r}.")
     if inner := sorted(name for name in found if "." in name):
         raise ConfigurationError(
             f"{label} takes names of arguments, and no dotted names: {inner[0]!r}. "

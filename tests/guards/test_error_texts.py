@@ -53,6 +53,8 @@ VALUES = [
     (idempotent, "key", ["", "X Order", "X-Key:", "Schlüssel", "X-Key\n", 7], HEADER),
     (idempotent, "key_pattern", [""], "Must be a string with a regular expression."),
     (idempotent, "ignore", ["item"], NAMES),
+    (idempotent, "ignore", [b"i", [105]], "takes a collection of names, and no 105."),
+    (no_repeat_submit, "only", [[None]], "takes a collection of names, and no None."),
     *(
         (guard, name, [["item", "buyer.name"]], INSIDE)
         for guard, name in (
