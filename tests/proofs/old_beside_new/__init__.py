@@ -1,0 +1,1 @@
+"""The same scenarios in two states of the package, and where their answers differ."""

@@ -1,0 +1,119 @@
+"""Run every scenario on an older commit and on this tree, and group what differs.
+
+uv run --directory tests python -m proofs.old_beside_new 124e40b1 [FAMILY …]
+
+A difference is explained by a row of `EXPECTED`, or it is a fault: then the exit code is 1.
+"""
+
+import argparse
+import difflib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+EXPECTED = {
+    r"settings: IDEMPOTENCE_WATCH,": "the setting is gone",
+    r"(?m)^\+error ConfigurationError: .* and no dotted names": "dotted names are refused",
+    r"(?m)^\+error ConfigurationError: .* takes a collection of names": "names are strings",
+    r"(?s)arguments: .*(key|compare)=lambda.*UUID": "these functions may return a UUID",
+    r"(?ms)^\w+: .*token.*^-.*(token-spent|TAKEN)": "a token is put back after each failure",
+    r"arguments: .*key=lambda: 'k', wait=1": "a wait ends when its sleeps add up",
+    r"arguments: F.Retries": "clocks are looked up when they are called, so the repr differs",
+}
+"""A pattern of a group's text (family, scenario, lines that differ): why they shall differ."""
+
+
+def start(tree, names, families, file):
+    """Start the scenarios on the package in a tree; the code of the scenarios is this one."""
+    paths = os.pathsep.join([str(tree), str(ROOT / "tests")])
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0", "TZ": "UTC"}
+    command = [sys.executable, "-P", "-W", "ignore", "-m", "proofs.old_beside_new.scenarios"]
+    command += [str(tree), names, *families]
+    with file.open("w") as output:
+        return subprocess.Popen(command, env=environment, stdout=output)
+
+
+def told(file):
+    lines = map(json.loads, file.read_text().splitlines())
+    return {(family, name): answer for family, name, answer in lines}
+
+
+def difference(old, new):
+    """Return the lines that differ, without the numbers of requests."""
+    lines = difflib.unified_diff(old, new, n=0, lineterm="")
+    return [re.sub(r"^([-+])\d ", r"\1", line) for line in lines if line[:3] not in ("---", "+++")
+            and not line.startswith("@@")]  # fmt: skip
+
+
+def compare(old, new):
+    """Print the groups of differences, the largest first; return how many nobody explains."""
+    groups, families = defaultdict(list), Counter(family for family, _ in new)
+    for scenario in old | new:
+        lines = difference(old.get(scenario, ["missing"]), new.get(scenario, ["missing"]))
+        if lines:
+            groups[scenario[0], tuple(dict.fromkeys(lines))].append(scenario[1])
+    explained, unexplained = Counter(), 0
+    for (family, lines), names in sorted(groups.items(), key=lambda each: -len(each[1])):
+        text = "\n".join([f"{family}: {names[0]}", *lines])
+        reason = next((why for what, why in EXPECTED.items() if re.search(what, text)), None)
+        if reason:
+            explained[reason] += len(names)
+        else:
+            unexplained += 1
+            sys.stdout.write(f"\nUNEXPLAINED, {len(names)} scenarios\n{text[:1500]}\n")
+    for reason, count in explained.most_common():
+        sys.stdout.write(f"\n{count}: {reason}")
+    counts = ", ".join(f"{family} {count}" for family, count in families.items())
+    sys.stdout.write(f"\n\n{len(new)} scenarios: {counts}\n")
+    sys.stdout.write(f"{sum(map(len, groups.values()))} differ, in {len(groups)} groups, ")
+    sys.stdout.write(f"of which {unexplained} are unexplained\n")
+    return unexplained
+
+
+def answers_of(commit, families, directory):
+    """Run the scenarios in both trees; return the two files of their answers."""
+    older, files = directory / "older", [directory / f"{name}.jsonl" for name in ("old", "new")]
+    git, running = ["git", "-C", str(ROOT), "worktree"], []
+    subprocess.run([*git, "add", "-q", "--detach", str(older), commit], check=True)
+    try:
+        pages = [(tree / "docs" / "settings.md").read_text() for tree in (older, ROOT)]
+        names = {name for page in pages for name in re.findall(r"(?m)^### (\w+)", page)}
+        for tree, file in zip((older, ROOT), files, strict=True):
+            running.append(start(tree, " ".join(sorted(names)), families, file))
+        while any(process.poll() is None for process in running):
+            time.sleep(10)
+            counts = [file.read_text().count("\n") for file in files]
+            sys.stderr.write(f"{counts} scenarios of each tree\n")
+        assert not any(process.returncode for process in running), "the scenarios broke off"
+    finally:
+        for process in running:
+            process.kill()
+        subprocess.run([*git, "remove", "--force", str(older)], check=True)
+    return files
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("commit")
+    parser.add_argument("families", nargs="*")
+    parser.add_argument(
+        "--answers", type=Path, nargs=2, help="compare the files of an earlier run"
+    )
+    parser.add_argument("--keep", type=Path, help="an empty directory for the answers")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as passing:
+        directory = options.keep or Path(passing)
+        files = options.answers or answers_of(options.commit, options.families, directory)
+        sys.exit(bool(compare(*map(told, files))))
+
+
+if __name__ == "__main__":
+    main()
