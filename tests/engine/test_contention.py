@@ -10,7 +10,7 @@ from helpers.servers.processes import all_at_once
 
 from flask_idempotence import idempotent, no_repeat_submit
 
-THREADS, REQUESTS, DELAY = 32, 3, 0.1
+THREADS, REQUESTS, DELAY = 32, 3, 0.15
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,5 @@ def test_threads_do_not_wait_for_the_round_trips_of_others(fresh_redis, guard, t
         took = time.monotonic() - min(began)
 
     of_one = REQUESTS * trips * DELAY
-    assert of_one <= took < THREADS / 4 * of_one
+    # One after the other would take 32 times as long; a busy machine may stall for seconds.
+    assert of_one <= took < THREADS / 2 * of_one

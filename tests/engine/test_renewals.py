@@ -38,6 +38,29 @@ def silent():
 
 class TestTime:
     @pytest.mark.parametrize(
+        ("leases", "passed", "limit"),
+        [
+            ([1.2], 0.4, 0.2),
+            ([60], 20, 10),
+            ([3.6, 1.2], 1.2 - 0.01, 0.2),  # the shortest of a batch counts
+            ([3.6, 1.2], 1.2, 0.6),  # one that is over makes no haste
+        ],
+    )
+    def test_a_renewal_asks_for_an_answer_within_a_sixth_of_the_lease(
+        self, silent, monkeypatch, leases, passed, limit
+    ):
+        limits, time_limit = [], silent.store.time_limit
+        monkeypatch.setattr(
+            silent.store, "time_limit", lambda seconds: limits.append(seconds) or time_limit(0)
+        )
+        for lease in leases:
+            silent.hold(f"of {lease} s", lease=lease)
+        silent.clock.advance(passed)
+        silent.keeper.tick()
+        assert limits == [pytest.approx(limit)]
+
+    @pytest.mark.timed
+    @pytest.mark.parametrize(
         ("leases", "passed", "at_least", "at_most"),
         [
             ([1.2], 0.4, 0.15, 0.6),
@@ -67,6 +90,7 @@ class TestTime:
                 failure(silent.store.ping)
         assert "circuit breaker" not in str(failure(silent.store.ping))
 
+    @pytest.mark.timed
     def test_a_renewal_that_went_astray_is_sent_again_while_the_lease_lasts(
         self, redis_server, redis_url
     ):

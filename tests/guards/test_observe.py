@@ -238,7 +238,7 @@ def test_nothing_waits():
 
     began = time.monotonic()
     told(pair.app, headers=KEY)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     assert pair.reasons == [("key", "key-in-progress")]
 
 
@@ -482,6 +482,7 @@ def test_a_store_that_fails(mode, policy, caplog):
     assert "get 503" not in caplog.text
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("mode", "state"),
     [("lock", "killed"), ("token", "frozen"), ("key", "frozen"), ("key", "frozen in the view")],
@@ -511,6 +512,7 @@ def test_redis_takes_a_tenth_of_a_second_at_most(mode, state, fresh_redis):
     assert "store-unavailable" in {reason for _, reason in pair.reasons}
 
 
+@pytest.mark.timed
 def test_a_locked_database_takes_a_tenth_of_a_second_at_most(request, tmp_path):
     guards = idempotent(), no_repeat_submit(30, key=lambda: 1), no_repeat_submit(30, key=lambda: 2)
     pair = Pair(*guards, view=lambda: "done", **storage_settings("sqlite", request))

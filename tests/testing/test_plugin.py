@@ -213,6 +213,7 @@ class TestMemoryStores:
         found = results_of(tmp_path, files, "-p", "no:flask_idempotence")
         assert found == {"kept": PASSED}
 
+    @pytest.mark.timed
     def test_of_a_thousand_old_applications_take_no_time(self):
         stores = [MemoryStore() for _ in range(1000)]
         empty_memory_stores()

@@ -141,8 +141,16 @@ class Answer:
     @property
     def told(self) -> tuple:
         """All of it but the moment."""
-        headers = [header for header in self.headers.items() if header[0].lower() != "date"]
+        of_the_moment = {"date", "idempotent-expires-in"}
+        headers = [
+            header for header in self.headers.items() if header[0].lower() not in of_the_moment
+        ]
         return self.status, sorted(headers), self.body
+
+    @property
+    def expires_in(self) -> int:
+        """The seconds for which the key is remembered."""
+        return int(self.headers["Idempotent-Expires-In"])
 
 
 def send(port, path, method="GET", headers=(), body=None, *, timeout=30, source=None) -> Answer:

@@ -39,6 +39,14 @@ def test_a_repeat_of_what_is_done_is_answered_as_flask_answers_it(gateway):
     assert gateway.nginx.verdicts[-2:] == ["passed", "replayed"]
 
 
+def test_a_replay_says_for_how_long_the_key_is_remembered_as_flask_does(gateway):
+    key = gateway.new_key()
+    gateway.pay(key)
+    ports = (gateway.nginx.plain, None, gateway.nginx.plain)
+    before, between, after = (gateway.pay(key, port=port).expires_in for port in ports)
+    assert 86_400 >= before >= between >= after > 86_000
+
+
 @pytest.fixture(scope="module")
 def app():
     return make_app()

@@ -65,6 +65,7 @@ def test_of_a_hundred_duplicates_that_do_not_wait_one_runs_and_the_others_are_to
     assert operation.runs == 1
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("extra", [("--preload",), ()], ids=["preloaded", "forked first"])
 def test_a_view_that_runs_ten_times_its_lease_is_protected_throughout(redis_server, extra):
     paths = ("/key", "/once", "/lock")

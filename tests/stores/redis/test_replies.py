@@ -181,6 +181,8 @@ def test_a_token_is_spent_once_although_the_server_is_demoted_while_replicas_are
 
 @pytest.mark.parametrize("reply", [b"+" + b"x" * 300, b"$300\r\n" + b"x" * 300])
 def test_a_server_that_sends_byte_by_byte_has_one_deadline(server, reply):
+    """Each byte comes in time, the whole reply does not."""
+
     def dribble(connection, packet):
         for byte in reply:
             connection.sendall(bytes([byte]))
@@ -189,46 +191,44 @@ def test_a_server_that_sends_byte_by_byte_has_one_deadline(server, reply):
     server.answer = dribble
     error, took = timed_failure(open_store(server.url, {"deadline": 0.5}).ping)
     assert "Timeout" in str(error)
-    assert 0.45 < took < 0.7
+    assert took > 0.45
 
 
 def test_a_server_that_reads_slowly_has_one_deadline(server):
-    """Sending takes a part of the time; waiting has the rest."""
-    received = threading.Event()
+    """Sending takes a part of the time; waiting has the rest, which a reply in time exceeds."""
+    size, received = 16 << 20, []
 
     def listen(connection, packet):
-        if not received.is_set():
-            received.set()
-            time.sleep(0.8)  # the rest of 16 MiB waits in front of the server
+        if not received:
+            time.sleep(0.6)  # the rest of 16 MiB waits in front of the server
+        received.append(len(packet))
+        if sum(received) > size:
+            time.sleep(0.6)
+            connection.sendall(b"+OK\r\n")
 
     server.answer = listen
     store = open_store(server.url, {"deadline": 1})
-    error, took = timed_failure(lambda: store.put_token("k", bytes(16 << 20), 60))
+    error, _ = timed_failure(lambda: store.put_token("k", bytes(size), 60))
     assert "Timeout" in str(error)
-    assert took < 1.5
 
 
-def test_a_second_attempt_gets_what_the_first_has_left_of_the_deadline(server):
-    def hang_up(connection, packet):
-        time.sleep(0.9)
-        connection.shutdown(socket.SHUT_RDWR)
+@pytest.mark.parametrize("first", ["hangs up", "does not know the script"])
+def test_a_second_attempt_gets_what_the_first_has_left_of_the_deadline(server, first):
+    """Each attempt is answered within a deadline, both together are not."""
 
-    server.answer = hang_up
-    _, took = timed_failure(open_store(server.url, {"deadline": 1.0}).ping)
-    assert 0.95 < took < 1.5
-    assert len(server.packets) == 2
-
-
-def test_sending_a_script_in_full_is_still_the_same_operation(server):
-    def slow_to_say_that_it_does_not_know(connection, packet):
-        if b"EVALSHA" in packet:
-            time.sleep(0.4)
+    def answer(connection, packet):
+        time.sleep(0.6)
+        if len(server.packets) > 1:
+            connection.sendall(b":1\r\n")
+        elif first == "hangs up":
+            connection.shutdown(socket.SHUT_RDWR)
+        else:
             connection.sendall(b"-NOSCRIPT No matching script.\r\n")
 
-    server.answer = slow_to_say_that_it_does_not_know
-    store = open_store(server.url, {"deadline": 0.6})
-    _, took = timed_failure(lambda: store.release("k", OWNER))
-    assert took < 0.8
+    server.answer = answer
+    store = open_store(server.url, {"deadline": 1})
+    error, _ = timed_failure(lambda: store.release("k", OWNER))
+    assert "Timeout" in str(error)
 
 
 def test_a_token_is_not_sent_where_something_stands_to_be_read(server):

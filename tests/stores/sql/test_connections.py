@@ -240,6 +240,7 @@ def test_a_short_wait_on_sqlite_does_not_outlast_its_operation(on_sqlite):
     assert isinstance(found[0], Running)
 
 
+@pytest.mark.timed
 def test_a_writer_on_sqlite_that_has_waited_for_another_thread_keeps_its_deadline(on_sqlite):
     store = on_sqlite
     with store.engine.connect() as connection:
