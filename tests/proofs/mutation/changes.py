@@ -2,7 +2,7 @@
 
 FILES = (
     "engine/engine.py",
-    "engine/claim.py",
+    "engine/guard.py",
     "engine/keeper.py",
     "engine/settling.py",
     "guards/key.py",
@@ -20,7 +20,7 @@ FOUND_BY = {
             "Engine._enter",
             "if within is not None or claim.transaction is None:  # first, for it may be refused",
         ),
-        ("Engine._held", "if claim.slot.key != key and claim.settled:"),
+        ("Engine._held", "if claim.key == key or not claim.is_granted or claim.settled:"),
     ],
     "guards/key/test_waiting.py"
     "::test_a_repeat_waits_for_what_comes_of_the_first[a death, at-most-once]": [
@@ -39,12 +39,6 @@ FOUND_BY = {
             "Claim.begin_settlement",
             "return self._process == os.getpid() or self._settling.acquire(blocking=False)",
         ),
-    ],
-    "engine/test_owners.py::test_none_is_drawn_from_before_a_pause": [
-        ("Owners.draw", "if 0 <= now - self._drawn_at < self._GOOD_FOR:"),
-    ],
-    "engine/test_owners.py::test_threads_never_draw_one_twice": [
-        ("Owners.draw", "return owners[1]"),
     ],
     "engine/test_renewals.py"
     "::TestHalfAnAnswer::test_each_lease_goes_by_what_its_own_server_says": [
@@ -106,7 +100,7 @@ FOUND_BY = {
         ("KeyGuard.answer", 'if getattr(found, "matches", True):'),
         (
             "KeyGuard.settle",
-            "is_run = operation.verdict is not Verdict.FAILED"
+            "is_run = claim.verdict is not Verdict.FAILED"
             "  # and released neither by hand nor unrun",
         ),
     ],
