@@ -154,6 +154,20 @@ cluster = started("topologies", "Cluster", "session", timeout=15)  # a moved slo
 tls_server = started("topologies", "TlsServer", "session")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patient_stores(pytestconfig: pytest.Config) -> None:
+    """Let a store wait for its server as long as a busy machine may stall; not in proofs."""
+    if pytestconfig.option.markexpr:
+        return
+    import flask_idempotence  # noqa: PLC0415 - its assertions are to be rewritten first
+
+    kinds = (
+        ("RedisStore", "SqlStore") if importlib.util.find_spec("sqlalchemy") else ("RedisStore",)
+    )
+    for kind in kinds:
+        getattr(flask_idempotence, kind).__init__.__kwdefaults__["deadline"] = 5.0
+
+
 @pytest.fixture
 def redis_url(redis_server: RedisServer) -> Iterator[str]:
     """The address of the shared server, which is empty."""

@@ -108,6 +108,7 @@ class TestTime:
             assert isinstance(claim(harness.store), Running)
             assert redis_server.client().pttl("k") > 50_000
 
+    @pytest.mark.timed
     def test_a_server_that_is_left_alone_gets_a_renewal_in_haste_all_the_same(self, redis_server):
         with Proxy(redis_server) as proxy:
             harness = KeeperHarness(open_store(proxy.url, {"deadline": 0.3}), lease=60)

@@ -3,7 +3,6 @@
 Each runs in a process of its own, whose modules stay replaced.
 """
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -13,15 +12,15 @@ from helpers.servers.processes import environment
 
 REPEATS = 4
 
-needs_gevent = pytest.mark.skipif(
-    importlib.util.find_spec("gevent") is None, reason="gevent: not installed"
-)
-
 
 @pytest.mark.parametrize("store", ["memory", "redis"])
 @pytest.mark.parametrize(
     "when",
-    [*(pytest.param(each, marks=needs_gevent) for each in ("before", "after")), "never", "frozen"],
+    [
+        *(pytest.param(each, marks=pytest.mark.gevent) for each in ("before", "after")),
+        "never",
+        "frozen",
+    ],
 )
 def test_repeats_wait_for_the_first_after_the_clock_was_replaced(when, store, redis_url):
     uri = redis_url if store == "redis" else "memory://"
