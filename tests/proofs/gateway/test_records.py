@@ -143,6 +143,7 @@ class TestWithoutTheStore:
             with world.reaching_flask(0):
                 assert world.pay("2").replayed
 
+    @pytest.mark.timed
     def test_a_silent_store_costs_a_tenth_of_a_second_once(self, tmp_path):
         # Flask has a store of its own here, so that only the gateway has to do with the silence.
         with make_world(tmp_path, IDEMPOTENCE_STORAGE_URI="memory://") as world:
