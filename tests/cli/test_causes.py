@@ -93,8 +93,8 @@ def test_a_server_of_redis_that_refuses(fresh_redis, change, user, cause):
     [
         ("redis://me:a-password@no-such-host.invalid/0", HOST_NAME),
         ("redis://me:a-password@127.0.0.1:1/0", REFUSED),
-        ("redis://me:a-password@127.0.0.1:{silent}/0", SILENT),
-        ("rediss://127.0.0.1:{redis}/0", SILENT),
+        ("redis://me:a-password@127.0.0.1:{silent}/0?deadline=1", SILENT),
+        ("rediss://127.0.0.1:{redis}/0?deadline=1", SILENT),
         ("redis://127.0.0.1:{redis}/99", DATABASE),
         pytest.param("rediss://127.0.0.1:{tls}/0", TLS, marks=pytest.mark.servers),
     ],

@@ -61,11 +61,12 @@ def timed(call):
     return call(), time.monotonic() - started
 
 
-def refuse(proxy):
+def refuse(proxy, shop):
     proxy.refuse()
 
 
-def fall_silent(proxy):
+def fall_silent(proxy, shop):
+    shop.app.extensions["idempotence"].store._deadline = 1
     proxy.black_hole = True
     proxy.refuse()  # cuts what is connected
     proxy.accept()
@@ -90,7 +91,7 @@ def test_without_an_answer_a_view_runs_in_time_or_not_as_its_policy_says(
 ):
     shop = Shop(proxy.url, policy=policy, IDEMPOTENCE_ON_STORE_ERROR=setting)
     token = shop.token()
-    trouble(proxy)
+    trouble(proxy, shop)
     with record_signals(shop.app) as signals:
         answer, took = timed(lambda: shop.client.post("/lock"))
     assert (answer.status_code, took < PATIENCE) == (status, True)
@@ -109,7 +110,7 @@ def test_without_an_answer_a_view_runs_in_time_or_not_as_its_policy_says(
 def test_an_answer_goes_out_when_settling_is_not_answered_and_the_keeper_settles(proxy, trouble):
     shop = Shop(proxy.url)
     shop.status = 422
-    shop.in_view = lambda: trouble(proxy)
+    shop.in_view = lambda: trouble(proxy, shop)
     status, took = timed(shop.lock)
     assert (status, took < PATIENCE) == (422, True)
     proxy.black_hole = False
@@ -146,7 +147,7 @@ def test_a_ready_client_that_retries_for_long_costs_no_more_than_the_deadline():
         client = redis.Redis.from_url(
             server.url, socket_timeout=30, retry=Retry(ConstantBackoff(1), 10)
         )
-        app = make_app(store=RedisStore(client), TESTING=False)
+        app = make_app(store=RedisStore(client, deadline=1), TESTING=False)
         app.add_url_rule("/", "view", no_repeat_submit(lambda: "ok"), methods=["POST"])
         answer, took = timed(lambda: app.test_client().post("/"))
         assert (answer.status_code, took < PATIENCE) == (503, True)
@@ -183,7 +184,7 @@ def test_a_settlement_that_meets_a_renewal_under_way_costs_no_more_than_the_stor
     ran_for = 0.7  # the keeper renews at half a second, and waits for an answer
 
     def in_view():
-        trouble(proxy)
+        trouble(proxy, shop)
         time.sleep(ran_for)
 
     shop.in_view = in_view
