@@ -48,7 +48,7 @@ class ConnectionPool:
 
     A helper thread looks up the host and connects, since no driver limits all of that. The caller
     takes the first connection that is free: this one, or one that another caller gives back. An
-    attempt that outlasts its caller goes on and serves the next one: else a first host that does
+    attempt that outlasts its caller continues and serves the next one: else a first host that does
     not answer would hide the second.
 
     The application's engine is neither used nor altered. The connections are made as it makes
