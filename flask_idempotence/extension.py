@@ -15,6 +15,7 @@ from .config.runtime import Callbacks, FailedPredicate, IdentityLoader, Switches
 from .config.settings import SETTINGS, Config
 from .engine.engine import Engine, engine_of, finish_request, note_exception, tear_down_request
 from .engine.guard import Services
+from .engine.state import begin_request
 from .errors import ConfigurationError
 from .exactly_once import watch_sessions
 from .guards.blocks import Id, Lock
@@ -96,6 +97,7 @@ class Idempotence:
         app.cli.add_command(tools)
         app.teardown_request(tear_down_request)
         request_started.connect(state.check_once, app)
+        request_started.connect(begin_request, app)
         request_started.connect(watch_input, app)
         got_request_exception.connect(note_exception, app)
         request_finished.connect(finish_request, app)

@@ -8,9 +8,9 @@ from weakref import WeakKeyDictionary
 
 from flask import Flask
 
-from .engine import figures
-from .engine.figures import COUNTED, labels_of
+from . import figures
 from .engine.store_calls import StoreCall
+from .figures import COUNTED, labels_of
 from .request.proxies import unproxied
 from .stores.process import call_in_children
 

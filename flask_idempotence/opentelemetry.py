@@ -14,10 +14,9 @@ from typing import Any
 
 from flask import Flask
 
-from . import __version__
-from .engine import figures
-from .engine.figures import COUNTED, Figure, labels_of
+from . import __version__, figures
 from .engine.store_calls import StoreCall
+from .figures import COUNTED, Figure, labels_of
 from .request.proxies import unproxied
 from .stores.process import call_in_children
 

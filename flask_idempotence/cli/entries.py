@@ -14,13 +14,12 @@ import click
 from flask import current_app
 
 from ..engine.engine import Engine, engine_of
+from ..engine.guard import MODES
 from ..request.fingerprint import KEYSPACE, SHORT_HASH
 from ..stores.base import OWNER_BYTES, Entry, Outcome, began_at, inspectable
 from .output import as_json, echo, escaped, print_aside, print_json, print_table, progress
 
 _logger = logging.getLogger("flask_idempotence")
-
-MODES = ("lock", "token", "key", "once", "step", "mutex")
 
 BATCH = 500
 """Keys that are read, or removed, in one round trip."""

@@ -2,102 +2,66 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 from collections.abc import Sequence
-from contextlib import suppress
-from contextvars import ContextVar
 from datetime import timedelta
-from itertools import dropwhile
-from operator import attrgetter
 
-from flask import Flask, has_request_context, request
+from flask import Flask, has_request_context
 
 from ..errors import ConfigurationError
-from ..request.proxies import actual
-from ..response.headers import note_on
+from ..request.proxies import current_request
 from .engine import engine_of
-from .guard import Claim, Runner, Verdict
+from .guard import Claim, Verdict
+from .state import claims_around, open_blocks, outlived_blocks, state_of
 
-_blocks: ContextVar[tuple[Claim, ...]] = ContextVar("flask_idempotence_blocks", default=())
-"""Of the blocks around the running code, and of those that it has outlived."""
-
-
-def enter_block(claim: Claim) -> None:
-    claim.runner = _runner()
-    _blocks.set((*_open_blocks(), claim))
-
-
-def leave_block(claim: Claim) -> None:
-    # Not by a token: blocks may end in another order than they began in, and a generator may be
-    # closed in another context than it was begun in.
-    _blocks.set(tuple(block for block in _blocks.get() if block is not claim))
-
-
-def own_blocks(app: Flask) -> Sequence[Claim]:
-    """Return the claims of an application whose blocks the running code has begun itself.
-
-    Begun in the same thread, request and asyncio task: a context is copied into tasks, and may be
-    into threads, which run beside the block. One that is known to be lost is no longer their own.
-    """
-    if not (blocks := _open_blocks()):
-        return ()
-    here = _runner()
-    return [
-        claim for claim in blocks if claim.app is app and claim.runner == here and not claim.lost
-    ]
-
-
-def _open_blocks() -> Sequence[Claim]:
-    return [claim for claim in _blocks.get() if not claim.settled]
-
-
-def _runner() -> Runner:
-    """Return the process, the thread, the asyncio task and the request in which this code runs."""
-    current, task = actual(request) if has_request_context() else None, None
-    # A caller that runs a task has imported it; importing it takes longer than this package.
-    if (asyncio := sys.modules.get("asyncio.tasks")) is not None:
-        with suppress(RuntimeError):  # no event loop runs in this thread
-            task = asyncio.current_task()
-    return os.getpid(), threading.get_ident(), task, current
-
-
-def _around(*, or_before: bool = True) -> Sequence[Claim]:
-    """Return the claims around the running code, outermost first.
-
-    After the view, they are `or_before` that of its guard.
-    """
-    claims: list[Claim] = note_on(request).claims if has_request_context() else []
-    in_view = [claim for claim in claims if claim.in_view]
-    around = sorted([*in_view, *_open_blocks()], key=attrgetter("number"))
-    if in_view or not or_before:
-        return around
-    # A streamed body is made after its view has returned.
-    return [*([claim for claim in claims if claim.streaming] or claims[:1]), *around]
+_TOO_LATE = (
+    "current_guard.{call} comes too late: {why}. Call it in the view, in an error handler, or in "
+    "a function given to after_this_request()."
+)
 
 
 def operations_around(app: Flask) -> Sequence[Claim]:
-    """Return the claims by a key, `once` or `step` around the running code, outermost first."""
-    found = [
+    """Return the claims of operations and steps around the running code, outermost first."""
+    around = claims_around(after_view=False)
+    return [
         claim
-        for claim in _around(or_before=False)
-        if claim.app is app and claim.owner and claim.guard.mode in ("key", "once", "step")
+        for claim in around
+        if claim.app is app and claim.owner and (claim.guard.takes_steps or claim.operation)
     ]
-    # A step whose operation is that of another request, which sends this one from its block.
-    return list(dropwhile(lambda claim: claim.guard.mode == "step", found))
+
+
+def unguarded_operation() -> Claim | None:
+    """Return the claim of the outermost operation around the running code that has no lease."""
+    if has_request_context():
+        state = state_of(current_request())
+        is_claimed = any(claim.owner and claim.guard.takes_steps for claim in state.claims)
+        if state.unguarded is not None and not is_claimed:
+            return state.unguarded
+    blocks = open_blocks()
+    return next((each for each in blocks if each.guard.takes_steps and not each.owner), None)
+
+
+def check_time_of_steps(operation: Claim, ttl: float) -> None:
+    """Raise a ConfigurationError where finished steps would outlive the record of an operation."""
+    if operation.has_steps and ttl < operation.guard.ttl:
+        raise ConfigurationError(
+            f"current_guard.keep(ttl={ttl:g}) is less than the {operation.guard.ttl:g} seconds "
+            "for which the steps of this operation are remembered: after that time, the next "
+            "operation under this key would find them done. Keep it for longer, or give the route "
+            "this ttl."
+        )
 
 
 class CurrentGuard:
     """The innermost guard around the running code; a no-op where there is none.
 
-    Where guards are nested, `ensure_held` is about all of them. In a block of `Idempotence.lock`,
-    `release` and `keep` are about the guard around it.
+    After the view, and in a streamed body, it is the innermost guard of the request. Where guards
+    are nested, `ensure_held` is about all of them. In a block of `Idempotence.lock`, `release` and
+    `keep` are about the guard around it.
     """
 
     @property
     def _claim(self) -> Claim | None:
-        return next(reversed(_around()), None)
+        return next(reversed(claims_around()), None)
 
     @property
     def mode(self) -> str | None:
@@ -115,7 +79,7 @@ class CurrentGuard:
 
         A replay does not run the view: only `after_request` functions can see True here.
         """
-        return has_request_context() and note_on(request).replayed is not None
+        return has_request_context() and state_of(current_request()).replayed is not None
 
     @property
     def lost(self) -> bool:
@@ -134,30 +98,33 @@ class CurrentGuard:
                 only. None: those of the route.
 
         Raises:
-            ConfigurationError: `ttl` is no duration; the guard is no key; the response has been
-                recorded already; or the key is a one-time token, and `ttl` is less than that of
-                the route.
+            ConfigurationError: the claim is settled already; `ttl` is no duration; the guard is
+                no key; the response has been recorded already; or `ttl` is less than that of the
+                route, and the key is a one-time token or a step has begun.
         """
         self._decide(Verdict.KEPT, ttl)
 
     @staticmethod
     def _decide(verdict: Verdict, ttl: float | timedelta | None = None) -> None:
         # A named lock is released anyway: the guard around it is meant.
-        for claim in reversed(_around()):
-            if claim.guard.by_verdict:
-                if ttl is not None:
-                    checked = claim.guard.time_to_keep(ttl)
-                    if claim.record is not None or claim.settled:
-                        raise ConfigurationError(
-                            "current_guard.keep(ttl=...) comes too late: the response has been "
-                            "recorded. Call it in the view."
-                        )
-                    claim.ttl = checked
+        claim = next((each for each in reversed(claims_around()) if each.guard.by_verdict), None)
+        if claim is None:
+            observed = state_of(current_request()).observed if has_request_context() else None
+            claim = next(reversed(observed.claims), None) if observed is not None else None
+            if claim is not None:
                 claim.by_hand = verdict
-                return
-        if has_request_context() and (observed := note_on(request).observed) is not None:
-            for claim in observed.claims[-1:]:
-                claim.by_hand = verdict
+            return
+        checked = None if ttl is None else claim.guard.time_to_keep(ttl)
+        call = "release()" if verdict is Verdict.RELEASED else "keep()"
+        if claim.settled:
+            raise ConfigurationError(_TOO_LATE.format(call=call, why="the claim is settled"))
+        if checked is not None:
+            if claim.record is not None:
+                why = "the response has been recorded"
+                raise ConfigurationError(_TOO_LATE.format(call="keep(ttl=...)", why=why))
+            check_time_of_steps(claim, checked)
+            claim.ttl = checked
+        claim.by_hand = verdict
 
     def ensure_held(self) -> None:
         """Renew the lease in one round trip; call it before a step that cannot be undone.
@@ -170,15 +137,7 @@ class CurrentGuard:
                 has outlived the block in which it was started, and in a forked child.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
-        here = _runner()
-        # Blocks in which this code was started, and that are not its own: they have ended, or
-        # belong to the parent process. A request that began later is not about them.
-        outlived = [
-            claim
-            for claim in _blocks.get()
-            if claim.settled and claim.runner not in (None, here) and claim.runner[-1] is here[-1]
-        ]
-        for claim in (*outlived, *_around()):
+        for claim in (*outlived_blocks(), *claims_around()):
             if claim.owner:
                 engine_of(claim.app).keeper.ensure_held(claim)
 

@@ -20,7 +20,7 @@ from ..errors import ConfigurationError
 from ..request.body import untouched
 from ..request.proxies import current_context, current_request
 from ..request.tokens import Token
-from ..response.headers import NOTE, RequestNote, note_on
+from ..response.headers import RESPONSE_STATE
 from ..response.records import UnreadableRecord
 from ..response.refusals import Refusal, StoreUnavailable
 from ..signals import claimed, observed, rejected, replayed, token_issued, token_spent
@@ -47,6 +47,7 @@ from .guard import (
 )
 from .keeper import Keeper, PendingSettlement
 from .settling import Settling
+from .state import dispatched, state_of
 from .store_calls import OBSERVED_SECONDS, FailurePolicy
 
 _logger = logging.getLogger("flask_idempotence")
@@ -132,8 +133,10 @@ class Engine:
     ) -> Any:
         """Put the question that `ask` returns to the store; `outer` are claims of guards outside.
 
-        Returns the claim, whose lease is renewed from now on; the reply to a repeat; or None where
-        the view runs unguarded. Raises the Refusal of the guard, the question or the store.
+        Returns the claim, whose lease is renewed from now on; that of an outer guard whose view
+        has ended, under which the view runs once more; the reply to a repeat; or None where the
+        view runs without a claim of its own. Raises the Refusal of the guard, the question or the
+        store.
         """
         try:
             found = self._enter(claim, ask(), outer)
@@ -152,7 +155,7 @@ class Engine:
                 claim.judge(Verdict.NOT_RUN)
                 self.settling.settle(claim)
                 raise
-        elif found is not None:
+        elif found is not None and not isinstance(found, Claim):
             self._log(self._repeat_level, "replayed:", claim)
             if claim.app.debug:
                 claim.note("replayed")
@@ -170,9 +173,10 @@ class Engine:
             self.locate(claim, question)
             if outer and (held := self._held(outer, claim.key)) is not None:
                 claim.note("claimed already, by a guard further out")
+                claim.guard.accept_outer(held)
                 begun = held.transaction
                 if within is None or (begun is not None and within.session() is begun.session):
-                    return None
+                    return None if held.in_view or held.runner is not None else held
                 return self._unclaimed(claim)
             if within is not None and claim.transaction is None:  # first, for it may be refused
                 claim.transaction = self.policy.call(claim, "begin", partial(within, self.store))
@@ -412,7 +416,10 @@ def engine_of(app: Flask) -> Engine:
 def finish_request(app: Flask, response: Response, **_: object) -> None:
     """Settle by the response that is sent; receives the signal `request_finished`."""
     context = current_context()
-    if type(response.response) is not list or NOTE in vars(context.request):
+    state = state_of(context.request)
+    is_guarded = bool(state.claims) or state.replayed is not None
+    is_streamed = type(response.response) is not list
+    if is_guarded or is_streamed or RESPONSE_STATE in vars(context.request):
         engine_of(app).settling.finish(context.request, id(context), response)
 
 
@@ -424,11 +431,11 @@ def note_exception(_app: Flask, **_: object) -> None:
     if not has_request_context():
         return
     request = current_request()
-    on_request = note_on(request)
-    for claim in on_request.claims:
+    state = state_of(request)
+    for claim in state.claims:
         if not claim.settled and not claim.in_view:
-            claim.leave_view(raised=True)
-    if on_request.replayed is not None:
+            claim.leave(raised=True)
+    if state.replayed is not None:
         _logger.error(
             "Flask-Idempotence: an exception followed a replay of %r. A decorator outside the "
             "guard must pass on the Response of a replay; or put it inside the guard.",
@@ -438,8 +445,10 @@ def note_exception(_app: Flask, **_: object) -> None:
 
 def tear_down_request(error: BaseException | None) -> None:
     context = current_context()
-    found: RequestNote | None = vars(context.request).get(NOTE)
-    if found is not None and found.claims:
-        engine_of(context.app).settling.tear_down(found.claims, id(context), error)
-    if found is not None and found.observed is not None:
-        found.observed.tear_down()
+    state = state_of(context.request)
+    if state.number and dispatched.get() == state.number:
+        dispatched.set(state.before)
+    if state.claims:
+        engine_of(context.app).settling.tear_down(state.claims, id(context), error)
+    if state.observed is not None:
+        state.observed.tear_down()

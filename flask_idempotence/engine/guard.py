@@ -19,7 +19,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator
 from copy import copy
-from enum import IntEnum
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from blinker import NamedSignal
@@ -27,16 +27,15 @@ from flask import Flask, Request, Response, has_request_context
 from flask.logging import default_handler, has_level_handler
 
 from ..config.runtime import Callbacks
-from ..config.settings import Config, OnStoreError
+from ..config.settings import Config, OnRepeat, OnStoreError
 from ..errors import ConfigurationError
 from ..exactly_once import TransactionFactory
-from ..request.body import WATCHED, WatchedInput
+from ..request.body import WatchedInput
 from ..request.fingerprint import SHORT_HASH, Keyring
 from ..request.identity import Identities, Identity
-from ..request.proxies import current_context, current_request
+from ..request.proxies import current_request
 from ..request.tokens import Token, Tokens
 from ..request.warnings import NearMisses
-from ..response.headers import RequestNote
 from ..response.records import Records
 from ..response.refusals import Refusal
 from ..signals import emit, lease_lost
@@ -94,23 +93,23 @@ class Unguarded(NamedTuple):
     reason: str
 
 
-class Verdict(IntEnum):
-    """The judgement about the result of a view or a block; of two, the higher one counts."""
+class Verdict(Enum):
+    """The judgement about the result of a view or a block; `Claim.verdict` weighs the facts."""
 
-    SUCCEEDED = 0
-    FINAL = 1
+    SUCCEEDED = auto()
+    FINAL = auto()
     """It failed for good: its writes are rolled back, and its record is kept."""
-    FAILED = 2
+    FAILED = auto()
     """It failed, and may run again."""
-    NOT_RUN = 3
+    NOT_RUN = auto()
     """An inner guard has refused, and the view has not run: it may, even under at-most-once."""
-    KEPT = 4
+    KEPT = auto()
     """`current_guard.keep()` was called."""
-    RELEASED = 5
+    RELEASED = auto()
     """`current_guard.release()` was called."""
-    CUT_OFF = 6
+    CUT_OFF = auto()
     """The body of the request broke off: the client sends it again."""
-    UNKNOWN = 7
+    UNKNOWN = auto()
     """Some of its writes were committed below the session, without its record."""
 
 
@@ -157,10 +156,11 @@ _REASONS = {
     Verdict.CUT_OFF: "the body of the request broke off",
 }
 
-Runner = tuple[int, int, object, object]
-"""A process, a thread, an asyncio task and a request."""
+Runner = tuple[int, int, object]
+"""A process, a thread and an asyncio task."""
 
-_numbers = itertools.count()
+numbers = itertools.count(1)
+"""They rise from claim to claim, and from request to request."""
 
 
 class Claim:
@@ -172,6 +172,8 @@ class Claim:
 
     observes = False  # its view always runs
     runner: Runner | None = None  # of the block whose claim it is
+    request: Request | None = None  # in which that block has begun
+    operation: Claim | None = None  # of the step whose claim it is
     question: Question = NO_QUESTION
     key = ""  # in the store; empty before it is known
     fingerprint = NO_FINGERPRINT  # of the content that a repeat must share
@@ -183,11 +185,12 @@ class Claim:
     record: bytes | None = None
     ttl: float | None = None  # seconds for which the view keeps its response, if it says so
     transaction: Transaction | None = None
-    result: Verdict = Verdict.SUCCEEDED  # decisions by hand aside
+    facts: frozenset[Verdict] = frozenset()  # about the result, as they were noted
     by_hand: Verdict | None = None
     kept: float | None = None  # seconds for which the store has taken the record
     body: object = None  # of the view's response, before the application's own hooks
-    steps: frozenset[bytes] = frozenset()  # names of those that the view has begun
+    steps: frozenset[bytes] = frozenset()  # names of those that this run of the view has begun
+    has_steps = False  # some attempt at the operation has begun one, or may have
     context: int = 0  # the id of the request context in which it was granted
     in_view: bool = False
     has_raised: bool = False
@@ -200,7 +203,8 @@ class Claim:
     renew_at: float
     app: Flask
     guard: Guard
-    _input: WatchedInput | None = None
+    is_whole = False  # a repeat gets the response from its record
+    input: WatchedInput | None = None  # of the request, if the claim is granted
 
     def __init__(self, app: Flask, guard: Guard, endpoint: str | None) -> None:
         self.app, self.guard = app, guard
@@ -211,7 +215,7 @@ class Claim:
         self.owner, self.granted_at = owner, at
         self.is_granted = bool(owner) or self.question.spends is not None
         self.extend(self.question.lease, at)
-        self.number = next(_numbers)
+        self.number = next(numbers)
         self._process = os.getpid()
         self._settling = threading.Lock()
         return self
@@ -308,26 +312,18 @@ class Claim:
         raised = "an exception" if self.has_raised else ""
         if not self.status:
             return raised or "end of the block"
-        failed = ", a failure" if verdict > Verdict.SUCCEEDED else ""
+        failed = "" if verdict is Verdict.SUCCEEDED else ", a failure"
         return f"status {self.status}{raised and ' after an exception'}{failed}"
 
     # The view
 
-    def enter_view(self, on_request: RequestNote) -> None:
-        context = current_context()
-        self.context = id(context)
-        self.in_view = True
-        on_request.claims.append(self)
-        if self.is_granted:
-            self._input = context.request.environ.get(WATCHED)
-
-    def leave_view(self, *, raised: bool) -> None:
+    def leave(self, *, raised: bool) -> None:
         """Note that the view has returned or raised; a transaction is rolled back with it."""
         self.in_view, self.has_raised = False, raised
         if self.transaction is None or self._process != os.getpid():  # a child has its connection
             return
         if raised:
-            self.result = max(self.result, Verdict.FINAL)
+            self.judge(Verdict.FINAL)
             self.transaction.roll_back()
         else:
             self.transaction.is_view_over = True
@@ -335,17 +331,24 @@ class Claim:
     # The verdict
 
     def judge(self, verdict: Verdict) -> None:
-        """Note a verdict about the result; a failure is never taken back."""
-        self.result = max(self.result, verdict)
+        """Note a fact about the result; a failure is never taken back."""
+        self.facts |= {verdict}
 
     @property
     def verdict(self) -> Verdict:
+        """The facts, weighed: the gravest one counts."""
+        if self.transaction is not None and self.transaction.is_committed_below:
+            return Verdict.UNKNOWN
         # A view cannot keep the writes that its exception has rolled back.
         is_undone = self.transaction is not None and self.has_raised
         if self.by_hand is not None and not (self.by_hand is Verdict.KEPT and is_undone):
             return self.by_hand
-        is_cut_off = self._input is not None and self._input.is_broken
-        return Verdict.CUT_OFF if is_cut_off else self.result
+        if self.input is not None and self.input.is_broken:
+            return Verdict.CUT_OFF
+        for fact in (Verdict.NOT_RUN, Verdict.FAILED, Verdict.FINAL):
+            if fact in self.facts:
+                return fact
+        return Verdict.SUCCEEDED
 
     # The end
 
@@ -395,6 +398,10 @@ def argument(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+MODES: dict[str, type[Guard]] = {}
+"""The guard of each mode, by the mode's name."""
+
+
 class Guard:
     """The arguments of a decorator, and the rules of its mode.
 
@@ -406,14 +413,21 @@ class Guard:
     toggle: ClassVar[str]  # the setting that switches the mode off
     by_verdict: ClassVar[bool] = True  # the settlement depends on the verdict
     keeps_records: ClassVar[bool] = False  # it makes a record of each response
+    takes_steps: ClassVar[bool] = False  # what it guards is an operation that may have steps
     on_store_error: OnStoreError | None = None
     within: TransactionFactory | None = None
+    on_repeat: OnRepeat = "reject"
     ttl: float = 0.0  # seconds for which records are kept
     interval: float = 0.0  # seconds for which a lock is held, if its view ends earlier
     part: str | None = None  # in place of the endpoint in store keys
     failed: Callable[[Response], bool] | None = None  # in place of the application's predicate
-    services: Services  # of a bound guard only, as is the endpoint
+    services: Services  # of a bound guard only, as are the endpoint and the guard it is made of
     endpoint: str
+    given: Self
+
+    def __init_subclass__(cls) -> None:
+        if "mode" in vars(cls):
+            MODES[cls.mode] = cls
 
     def __post_init__(self) -> None:
         for field in arguments_of(self):
@@ -430,7 +444,7 @@ class Guard:
         """Return a copy for a route, with the settings in place of omitted arguments."""
         bound = copy(self)
         vars(bound).update(unchecked)
-        bound.services, bound.endpoint = services, endpoint or ""
+        bound.services, bound.endpoint, bound.given = services, endpoint or "", self
         for field in arguments_of(self):
             setting = field.metadata["setting"]
             if setting is not None and getattr(self, field.name) is None:
@@ -454,6 +468,9 @@ class Guard:
     def settle(self, claim: Claim, now: float) -> Settlement:
         """Return how a claim ends."""
         raise NotImplementedError
+
+    def accept_outer(self, outer: Claim) -> None:
+        """Raise a ConfigurationError where an outer claim of the same key has other rules."""
 
     def time_to_keep(self, given: object) -> float:  # noqa: ARG002 - those of keys take it
         """Check the `ttl` of `current_guard.keep`; raise a ConfigurationError."""
@@ -492,6 +509,8 @@ class TokenIssue(Guard):
 class ViewGuard(Guard):
     """The guard of a view."""
 
+    place: ClassVar[int] = 25  # among the guards that a Blueprint carries: the lowest is outermost
+    placed_by: str = ""  # the setting or Blueprint that has put it around a view
     methods: Collection[str] = frozenset()  # safe ones that are guarded, too
     only_methods: Collection[str] | None = None  # None for all but the safe ones
     unless: Callable[[], object] | None = None  # returns whether a request needs no guard

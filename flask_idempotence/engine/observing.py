@@ -18,13 +18,12 @@ from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
 from ..request.body import NotKept, check_whole, read_whole, untouched
-from ..request.proxies import current_request
-from ..response.headers import note_on
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores.base import Done
 from .engine import Engine
 from .guard import Claim, Question, Unguarded, Verdict, ViewGuard
 from .settling import LOOKS_STREAMED, is_refusal
+from .state import Observed
 from .store_calls import OBSERVED_SECONDS
 
 _logger = logging.getLogger("flask_idempotence")
@@ -41,11 +40,12 @@ UNOBSERVED = "unobserved"
 REPLAY = "replay"
 
 
-class Observation:
+class Observation(Observed):
     """What the guards of one request have observed."""
 
     def __init__(self, engine: Engine) -> None:
         self.claims: list[Claim] = []  # those that were granted, outermost first
+        self.operation = ""  # the store key that the last guard would have claimed
         self._engine = engine
         self._keys: set[str] = set()
         self._left = OBSERVED_SECONDS
@@ -56,7 +56,7 @@ class Observation:
         Returns its claim, where it is the first.
         """
         claim = Claim(self._engine.services.app, guard, request.endpoint)
-        claim.observes = True
+        claim.observes, self.operation = True, ""
         try:
             with untouched(request):
                 if self._calls_application(guard):  # which may read the body
@@ -83,6 +83,8 @@ class Observation:
 
     def _claim(self, claim: Claim, question: Question) -> Claim | None:
         engine = self._engine
+        engine.locate(claim, question)
+        self.operation = claim.key
         if question.spends is None:
             question = question._replace(
                 name=b"observed " + question.name,
@@ -90,7 +92,7 @@ class Observation:
                 renewed=question.lease,
                 wait=0,
             )
-        engine.locate(claim, question)
+            engine.locate(claim, question)
         if claim.key in self._keys:
             return None
         self._keys.add(claim.key)
@@ -104,7 +106,7 @@ class Observation:
             return None
         if not (isinstance(found, Done) and found.matches):
             guard.answer(claim, found)  # it raises
-        elif getattr(guard, "on_repeat", "") == "reject":
+        elif guard.on_repeat == "reject":
             raise KeyRepeated
         else:
             is_kept = found.record == REPLAY.encode()
@@ -119,7 +121,7 @@ class Observation:
         try:
             if response is None:
                 claim.judge(Verdict.FAILED)
-            elif is_refusal(note_on(current_request()), response):
+            elif is_refusal(response):
                 claim.judge(Verdict.NOT_RUN)
             elif engine.settling.judged(claim, claim.guard.has_failed, _copy_of(response)):
                 claim.judge(Verdict.FAILED)

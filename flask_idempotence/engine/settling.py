@@ -19,31 +19,33 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from flask import Request, Response
+from flask import Request, Response, after_this_request
 from werkzeug.wsgi import ClosingIterator
 
 from ..config.runtime import FailedPredicate
 from ..errors import COMMITTED_BELOW
-from ..request.proxies import current_request, handle_user_exception
+from ..request.proxies import current_context, current_request, handle_user_exception
 from ..response.headers import (
     EXPIRES_HEADER,
     REFUSAL_HEADER,
     REPLAYED_HEADER,
+    RESPONSE_STATE,
     STORED_HEADER,
-    RequestNote,
-    add_kept_headers,
+    add_headers,
     may_be_stored,
-    note_on,
+    response_state,
 )
 from ..response.refusals import LeaseLost, Refusal
 from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
 from .guard import KEEP, SUCCESSES, Claim, Services, Settlement, Verdict, result_failed
 from .keeper import Keeper, PendingSettlement
+from .state import RequestState, state_of
 
 if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction
@@ -73,7 +75,31 @@ class Settling:
 
     # The ways out of a view
 
-    def record(self, claim: Claim, on_request: RequestNote, response: Response) -> Response:
+    @contextmanager
+    def view(self, claim: Claim, state: RequestState) -> Iterator[None]:
+        """Run a view under its claim.
+
+        Where it raises, `record` and `finish` settle by the response that Flask makes of the
+        exception, and `tear_down` where it makes none.
+        """
+        state.enter(claim, current_context())
+        raised = True
+        try:
+            yield
+            raised = False
+        except Exception as error:
+            if claim.transaction is not None:
+                claim.transaction.note_error(error)
+            raise
+        except BaseException:
+            self.abandon(claim)
+            raise
+        finally:
+            claim.leave(raised=raised)
+            # Runs after the view's own `after_this_request` callbacks.
+            after_this_request(partial(self.record, claim))
+
+    def record(self, claim: Claim, response: Response) -> Response:
         """Judge and record the response that Flask made of the view's value.
 
         Runs again for the error page, where a function after it failed. It returns an error page
@@ -90,12 +116,12 @@ class Settling:
             if is_short or response.status_code in _BODYLESS:
                 response.make_sequence()
         claim.status, claim.body = response.status_code, response.response
-        if is_refusal(on_request, response):
+        if is_refusal(response):
             claim.judge(Verdict.NOT_RUN if claim.is_stopped else Verdict.FAILED)
         elif self.judged(claim, claim.guard.has_failed, response):
             claim.judge(Verdict.FAILED)
         if claim.guard.keeps_records:
-            self._take_record(claim, on_request, response)
+            self._take_record(claim, response)
         if claim.transaction is None or claim.has_raised:
             return response
         if self.judged(claim, self._services.callbacks.result_failed or result_failed, response):
@@ -105,28 +131,30 @@ class Settling:
 
     def finish(self, request: Request, context: int, response: Response) -> None:
         """Settle by the response that is sent: now, or when a streamed one is closed."""
-        on_request = note_on(request)
+        state, for_all = state_of(request), vars(request).get(RESPONSE_STATE)
         is_streamed = type(response.response) is not list and response.is_streamed
         is_bodyless = request.method == "HEAD" or response.status_code in _BODYLESS
-        for claim in reversed(on_request.claims):
+        for claim in reversed(state.claims):
             if not claim.settled and claim.context == context:
-                if is_refusal(on_request, response):
+                if is_refusal(response):
                     claim.judge(Verdict.FAILED)
                 self._finish(claim, response, is_streamed=is_streamed and not is_bodyless)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
-            elif claim.kept is not None and claim.guard.keeps_records:
+            elif (
+                claim.kept is not None and claim.is_whole and response.status_code == claim.status
+            ):
                 response.headers[EXPIRES_HEADER] = str(int(claim.kept))
             is_constrained = claim.transaction is not None and claim.transaction.is_constrained
             if is_constrained and response.status_code >= 500:
                 _logger.warning(_CONSTRAINED, response.status_code, claim)
-        if on_request.replayed == response.status_code:
+        if state.replayed == response.status_code:
             response.headers.setdefault(REPLAYED_HEADER, "true")
-        if on_request.headers:
-            add_kept_headers(on_request, response)
+        if for_all is not None:
+            add_headers(for_all, response)
         if is_streamed:
             # Not the response: a body that holds its request's context would never be collected.
-            on_request.may_be_stored = may_be_stored(response)
+            response_state(request).may_be_stored = may_be_stored(response)
 
     def _finish(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
         # A compressed or streamed body does not count as another one: it cannot be judged.
@@ -141,7 +169,7 @@ class Settling:
             is_error = response.status_code >= 400 and response.status_code != claim.status
             if is_error and claim.guard.keeps_records:
                 # It was made after the view: the record must not claim a success.
-                self._take_record(claim, note_on(current_request()), response)
+                self._take_record(claim, response)
             claim.status = response.status_code
         # A file is sent by the server itself, which forgets the response before it begins.
         if is_streamed and not response.direct_passthrough:
@@ -199,12 +227,13 @@ class Settling:
             _logger.exception("Cannot tell whether the result failed: %s", claim)
             return False
 
-    def _take_record(self, claim: Claim, on_request: RequestNote, response: Response) -> None:
-        if on_request.headers:  # no cache may store the replay of a page with a token
-            add_kept_headers(on_request, response)
+    def _take_record(self, claim: Claim, response: Response) -> None:
+        if (for_all := vars(current_request()).get(RESPONSE_STATE)) is not None:
+            add_headers(for_all, response)  # no cache may store the replay of a page with a token
         try:
-            ttl = claim.ttl or claim.guard.ttl
-            claim.record = self._services.records.remember(claim, response, ttl)
+            ttl, records = claim.ttl or claim.guard.ttl, self._services.records
+            claim.record, is_whole = records.remember(claim, response, ttl)
+            claim.is_whole = is_whole and claim.guard.on_repeat == "replay"
         except Exception:
             _logger.exception("The response could not be recorded: %s", claim)
 
@@ -262,7 +291,7 @@ class Settling:
             transaction.note_error(error)
             # Once a COMMIT was sent and its answer is not known, the claim must not be given up.
             if not is_sent:
-                claim.result, claim.by_hand = Verdict.FAILED, None
+                claim.facts, claim.by_hand = frozenset({Verdict.FAILED}), None
                 try:
                     self._carry_out(claim)
                 except Exception:
@@ -278,8 +307,7 @@ class Settling:
         """End a claim at the store, as its guard says; a claim without a key has no entry."""
         if claim.transaction is not None and claim.transaction.is_committed_below:
             _logger.error("%s %s", COMMITTED_BELOW, claim)
-            claim.by_hand = Verdict.UNKNOWN
-            claim.record = claim.guard.unknown(claim)
+            claim.record, claim.is_whole = claim.guard.unknown(claim), False
         if not claim.is_granted:
             return
         is_quiet = not claim.owner or self._keeper.unwatch(claim)
@@ -387,6 +415,6 @@ class _WatchedBody(Iterator[Any]):
         self._settling.settle(claim)
 
 
-def is_refusal(on_request: RequestNote, response: Response) -> bool:
+def is_refusal(response: Response) -> bool:
     """Whether a response is the refusal of another guard, under any status: no result."""
-    return on_request.has_refused and REFUSAL_HEADER in response.headers
+    return REFUSAL_HEADER in response.headers and response_state(current_request()).has_refused

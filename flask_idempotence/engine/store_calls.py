@@ -17,11 +17,11 @@ from flask import has_request_context
 from ..config.settings import Config
 from ..errors import StoreError
 from ..request.proxies import current_request
-from ..response.headers import note_on
 from ..response.refusals import StoreUnavailable
 from ..signals import store_failed
 from ..stores.process import call_in_children
 from .guard import Claim
+from .state import state_of
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -177,8 +177,8 @@ def _meets_outage_first() -> bool:
     """Whether a request meets the outage at its first guard: nested ones count as one."""
     if not has_request_context():
         return True
-    note = note_on(current_request())
-    is_first, note.has_met_outage = not note.has_met_outage, True
+    state = state_of(current_request())
+    is_first, state.has_met_outage = not state.has_met_outage, True
     return is_first
 
 

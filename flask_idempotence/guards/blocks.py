@@ -14,7 +14,6 @@ from uuid import UUID
 
 from flask import current_app
 
-from ..engine.current import enter_block, leave_block, own_blocks
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     RELEASE,
@@ -26,6 +25,7 @@ from ..engine.guard import (
     Unguarded,
     argument,
 )
+from ..engine.state import enter_block, leave_block, own_blocks
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 from ..request.proxies import actual
@@ -125,16 +125,18 @@ class Block:
         is_on = engine.is_on(app, guard.toggle)
         ask = partial(self._question, guard) if is_on else guard.switched_off
         found = engine.admit(claim, ask, own_blocks(app))
-        if found is claim:
-            self._claim = claim
-            enter_block(claim)
+        if found is None or found is claim:
+            self._claim = claim if found is claim else None
+            enter_block(claim if found is claim else claim.grant())
         else:
             self._done = found
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Settle, if this block has claimed the operation."""
+        if self._entered is not None:
+            leave_block(self._entered)
         if self._claim is not None:
-            leave_block(self._claim)
             self._end(engine_of(self._claim.app), self._claim, error)
 
     def _end(self, engine: Engine, claim: Claim, _error: BaseException | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -29,16 +30,22 @@ from ..exactly_once import TransactionFactory
 from ..request.body import read_whole
 from ..request.fingerprint import Selection, canonical, canonical_request, rule_of
 from ..request.key_header import key_in_header, key_of_value
+from ..request.proxies import current_request
 from ..response import refusals
 from ..response.headers import EXPIRES_HEADER, REPLAYED_HEADER
 from ..response.records import RecordOfAnotherRequest, UnreadableRecord
 from ..stores.base import Crashed, Done
 from . import arguments
 from .arguments import of_setting
-from .wrapping import Decorator, S, Subject, decorator_of
+from .wrapping import Decorator, S, Subject, decorator_of, guards_of
 
 if TYPE_CHECKING:
     from ..exactly_once import Within
+
+_logger = logging.getLogger("flask_idempotence")
+
+_PROMISES = ("guarantee", "within", "compare", "on_repeat", "remember")
+"""The arguments by which two guards of one key must agree."""
 
 _TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 
@@ -59,6 +66,8 @@ class KeyGuard(ViewGuard):
     decorator = "idempotent"
     toggle = "IDEMPOTENCE_KEY_ENABLED"
     keeps_records = True
+    takes_steps = True
+    place = 30
 
     required: bool = argument(arguments.flag, setting="key_required")
     key: str | Callable[[], object] = of_setting("key_header", or_function=True)
@@ -240,6 +249,25 @@ class KeyGuard(ViewGuard):
         if found.remaining is not None:
             response.headers.add(EXPIRES_HEADER, max(0, int(found.remaining)))
         return response
+
+    def accept_outer(self, outer: Claim) -> None:
+        """Refuse rules that placement has put around a view whose own guard it cannot see."""
+        rules = [name for name in _PROMISES if getattr(self, name) != getattr(outer.guard, name)]
+        if not (rules and isinstance(outer.guard, ViewGuard) and outer.guard.placed_by):
+            return
+        method = current_request().method
+        for endpoint, view in self.services.app.view_functions.items():
+            if endpoint != self.endpoint and self.given in guards_of(view, method):
+                return  # the view has called another one
+        outer.judge(Verdict.NOT_RUN)
+        text = (
+            f"The view {self.endpoint!r} has an @idempotent of its own that is hidden, and "
+            f"{outer.guard.placed_by} has put another one around it, with another "
+            f"{' and '.join(rules)}. Use functools.wraps in the decorator that hides the guard, "
+            "or flask_idempotence.exempt on the function that is registered."
+        )
+        _logger.error("Flask-Idempotence: a request is answered 500. %s", text)
+        raise ConfigurationError(text)
 
     def settle(self, claim: Claim, _now: float) -> Settlement:
         is_run = claim.verdict is Verdict.FAILED  # and released neither by hand nor unrun

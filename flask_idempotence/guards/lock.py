@@ -57,6 +57,7 @@ class LockGuard(ViewGuard):
     mode = "lock"
     decorator = "no_repeat_submit"
     toggle = "IDEMPOTENCE_LOCK_ENABLED"
+    place = 20
 
     interval: float = argument(setting="lock_interval")
     message: object = argument(setting="lock_message")

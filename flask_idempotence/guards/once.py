@@ -11,15 +11,14 @@ import logging
 import re
 import uuid
 from collections.abc import Callable
-from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from flask import Flask, current_app, has_request_context, request
+from flask import Flask, current_app
 
-from ..engine.current import operations_around
+from ..engine.current import check_time_of_steps, operations_around, unguarded_operation
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
     FAILURES,
@@ -32,11 +31,11 @@ from ..engine.guard import (
     Verdict,
     argument,
 )
+from ..engine.state import claims_around
 from ..errors import ConfigurationError
 from ..exactly_once import TransactionFactory
 from ..request.fingerprint import KEYSPACE, half_of
 from ..request.proxies import actual
-from ..response.headers import note_on
 from ..response.refusals import KeyReused, OutcomeUnknown, Refusal, Running
 from ..stores import process
 from ..stores.base import Done, Outcome, inspectable
@@ -46,9 +45,6 @@ from .blocks import Block, BlockGuard, Id, name_of
 _logger = logging.getLogger("flask_idempotence")
 
 NO_ID: Any = object()
-
-_unguarded: ContextVar[int] = ContextVar("flask_idempotence_unguarded", default=0)
-"""Blocks of `once` around the running code that no claim guards."""
 
 _SCOPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -67,6 +63,7 @@ class OnceGuard(BlockGuard):
 
     mode = "once"
     decorator = "once"
+    takes_steps = True
 
     ttl: float = argument(arguments.duration, 86400)
     wait: float | None = argument(arguments.wait)
@@ -163,22 +160,14 @@ class Once(Block):
             raise RuntimeError("once(key=...) is a decorator; a with statement needs an id.")
         super().__enter__()
         self.first = self._done is None
-        if self._claim is None and self.first:
-            _unguarded.set(_unguarded.get() + 1)
         return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Settle, if this block has claimed the operation."""
-        if self._claim is None and self.first:
-            _unguarded.set(_unguarded.get() - 1)
-        super().__exit__(kind, error, trace)
 
     def _end(self, engine: Engine, claim: Claim, error: BaseException | None) -> None:
         """Settle: done, to be tried again, or (where the process is being ended) unknown."""
         if error is not None and not isinstance(error, Exception):
             engine.settling.abandon(claim)
             return
-        claim.leave_view(raised=error is not None)
+        claim.leave(raised=error is not None)
         if error is not None:
             claim.judge(Verdict.FAILED)
         problem: Exception | None = None
@@ -247,6 +236,7 @@ class StepGuard(OnceGuard):
 
     mode = "step"
     decorator = "step"
+    takes_steps = False
 
     def answer(self, claim: Claim, found: Found) -> bytes:
         if not getattr(found, "matches", True):
@@ -293,7 +283,7 @@ class Step(Once):
 
     def _question(self, guard: BlockGuard) -> Question | Unguarded:
         operation = self._operation
-        if operation is None:
+        if operation is None or not operation.owner:
             return Unguarded("a step of an operation that runs unguarded")
         question = guard.question(self._text)
         return question._replace(content=operation.question.content, below=operation.key)
@@ -302,8 +292,9 @@ class Step(Once):
         """Renew the operation's claim, and claim the step, or read its result.
 
         Raises:
-            ConfigurationError: no operation is around it, or it is not one of at-least-once; or
-                the operation has had this step already.
+            ConfigurationError: no operation is around it, or it is not one of at-least-once; the
+                operation has had this step already; or its response is kept for less time than its
+                steps.
             KeyReused: the step was finished for another request with the same key.
             LeaseLost: the operation's claim has ended.
             Running: another attempt holds the step.
@@ -311,7 +302,7 @@ class Step(Once):
         """
         engine = engine_of(actual(current_app))
         operation = self._operation = _operation(engine.services.app, self._part)
-        if operation is None:
+        if operation is None or not operation.key:
             self.key = uuid.uuid4().hex
             return super().__enter__()
         if self._text in operation.steps:
@@ -319,18 +310,34 @@ class Step(Once):
                 f"This operation has a step {self._part!r} already. Give each its name, or in a "
                 "loop its id: step(name, id)."
             )
-        operation.steps |= {self._text}
-        engine.keeper.ensure_held(operation)
+        operation.has_steps = True
+        if operation.ttl is not None:
+            check_time_of_steps(operation, operation.ttl)
+        if operation.owner:
+            engine.keeper.ensure_held(operation)
         self._guard = copy(self._guard)
         self._guard.ttl = operation.guard.ttl
         self._guard.on_store_error = self._guard.on_store_error or operation.on_store_error
         name = name_of("step key", operation.key, self._text.hex(), id="-")
         self.key = engine.services.keyring.digest(engine.services.app, name).hex()
-        return super().__enter__()
+        super().__enter__()
+        operation.steps |= {self._text}
+        if self._entered is not None:
+            self._entered.operation = operation
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Settle the step; after an exception, it may be tried again."""
+        if error is not None and self._operation is not None:
+            self._operation.steps -= {self._text}
+        super().__exit__(kind, error, trace)
 
 
 def _operation(app: Flask, step: str) -> Claim | None:
-    """Return the claim of the outermost operation; None where it runs unguarded."""
+    """Return the claim of the outermost operation.
+
+    It has no lease where the operation runs unguarded; None where not even its key is known.
+    """
     if found := operations_around(app):
         # Within another's transaction, a step would be done whose writes are rolled back with it.
         if any(claim.question.keep or claim.guard.within is not None for claim in found):
@@ -339,13 +346,15 @@ def _operation(app: Flask, step: str) -> Claim | None:
                 "session, and never runs again: take within= or the guarantee off the route, and "
                 "give within= to the step."
             )
-        return found[0]
-    if _unguarded.get():
-        return None
-    is_unclaimed = False
-    if has_request_context() and (note := note_on(request)).runs_unguarded:
-        is_unclaimed = not any(claim.owner and claim.guard.mode == "key" for claim in note.claims)
-    if not is_unclaimed and engine_of(app).is_on(app, "IDEMPOTENCE_ENABLED"):
+        return found[0].operation or found[0]
+    if (unguarded := unguarded_operation()) is not None:
+        return unguarded
+    if engine_of(app).is_on(app, "IDEMPOTENCE_ENABLED"):
+        if any(claim.streaming and claim.guard.takes_steps for claim in claims_around()):
+            raise ConfigurationError(
+                f"The step {step!r} is in a streamed body, which is made after the view: take the "
+                "step in the view, and stream its result."
+            )
         raise ConfigurationError(
             f"The step {step!r} needs an operation around it: the view of a route with "
             "@idempotent(), or a block of once()."

@@ -14,7 +14,7 @@ from flask import Blueprint, Flask, request
 
 from ..config.settings import Config
 from ..engine.engine import engine_of
-from ..engine.guard import Claim, Guard, ViewGuard
+from ..engine.guard import Claim, Guard, ViewGuard, arguments_of
 from ..engine.observing import ERROR
 from ..errors import NEEDS_DATABASE, ConfigurationError
 from ..exactly_once import takes_completions
@@ -39,7 +39,9 @@ _logger = logging.getLogger("flask_idempotence")
 V = TypeVar("V")
 
 _EXEMPT = "__idempotence_exempt__"
-_OUTERMOST_FIRST = ("token", "lock", "key")
+
+_unmarkable: list[object] = []
+"""What is exempt and takes no attribute, such as a bound method, of which each use is another."""
 
 
 def exempt(view: V) -> V:
@@ -62,8 +64,16 @@ def exempt(view: V) -> V:
             "exempt takes a view function, a class-based view, one of its methods or a Blueprint, "
             f"not a {type(view).__name__}."
         )
-    setattr(view, _EXEMPT, view)
+    try:
+        setattr(view, _EXEMPT, view)
+    except AttributeError:
+        if not _has_mark(view):
+            _unmarkable.append(view)
     return view
+
+
+def _has_mark(layer: object) -> bool:
+    return bears(layer, _EXEMPT) or layer in _unmarkable
 
 
 class Fault(NamedTuple):
@@ -87,7 +97,7 @@ def guards_to_come(app: Flask, config: Config, endpoint: str, method: str) -> li
     has a guard of this mode itself.
     """
     view = app.view_functions.get(endpoint)
-    if view is None or any(bears(layer, _EXEMPT) for layer in layers(view, method)):
+    if view is None or any(map(_has_mark, layers(view, method))):
         return []
     found: dict[str, Coming | None] = dict.fromkeys(
         guard.mode for guard in guards_of(view, method)
@@ -102,13 +112,13 @@ def guards_to_come(app: Flask, config: Config, endpoint: str, method: str) -> li
     else:
         if config.key_all_routes and method in config.key_methods:
             found.setdefault(KeyGuard.mode, Coming(KeyGuard(), None))
-    return [coming for mode in _OUTERMOST_FIRST if (coming := found.get(mode)) is not None]
+    return sorted(filter(None, found.values()), key=lambda coming: coming.guard.place)
 
 
 def is_exempt(app: Flask, endpoint: str, method: str) -> bool:
     blueprints = [app.blueprints[name] for name in _blueprints_of(app, endpoint)]
     places = [*layers(app.view_functions.get(endpoint), method), *blueprints]
-    return any(bears(place, _EXEMPT) for place in places)
+    return any(map(_has_mark, places))
 
 
 def _blueprints_of(app: Flask, endpoint: str) -> Iterator[str]:
@@ -129,10 +139,14 @@ def place_guards(app: Flask, config: Config) -> Iterator[Fault]:
     for blueprint in app.blueprints.values():
         setattr(blueprint, HAS_SERVED, True)
     views: dict[str, Any] = app.view_functions
-    innermost_first = sorted(places, key=lambda place: -_OUTERMOST_FIRST.index(place[1]))
-    for endpoint, mode in innermost_first:
-        coming, methods = places[endpoint, mode]
+    innermost_first = sorted(places.items(), key=lambda place: -place[1][0].guard.place)
+    for (endpoint, _), (coming, methods) in innermost_first:
         guard = copy(coming.guard)
+        guard.placed_by = (
+            f"the Blueprint {coming.blueprint!r}"
+            if coming.blueprint
+            else "IDEMPOTENCE_KEY_ALL_ROUTES"
+        )
         if coming.blueprint is None or endpoint not in unlimited:
             guard.only_methods = frozenset(methods)
         try:
@@ -226,7 +240,8 @@ def _idle(app: Flask) -> Iterator[Fault]:
         if (guard, subject) not in at_work:
             idle.setdefault((guard, endpoint), set()).add(method)
     for (guard, endpoint), methods in idle.items():
-        by_name = ", or name them in no_repeat_submit(methods=...)" if guard.mode == "lock" else ""
+        takes_methods = any(argument.name == "methods" for argument in arguments_of(guard))
+        by_name = f", or name them in {guard.decorator}(methods=...)" if takes_methods else ""
         yield Fault(
             endpoint,
             f"{guard.decorator} guards nothing at the view {endpoint!r}: the route has safe "

@@ -43,6 +43,7 @@ class TokenGuard(ViewGuard):
     mode = "token"
     decorator = "one_time_token"
     toggle = "IDEMPOTENCE_TOKEN_ENABLED"
+    place = 10
 
     purpose: str | None = argument(_purpose)
     restore_on_failure: bool = argument(arguments.flag, default=False)

@@ -22,11 +22,11 @@ from ..engine.guard import (
     result_failed,
 )
 from ..engine.observing import Observation
-from ..engine.settling import Settling
+from ..engine.state import RequestState, state_of
 from ..errors import ConfigurationError
 from ..request.body import guard_input
 from ..request.proxies import actual, current_context
-from ..response.headers import RequestNote, forbid_storing, may_be_stored, note_on
+from ..response.headers import forbid_storing, may_be_stored
 from ..response.refusals import Refusal
 
 _logger = logging.getLogger("flask_idempotence")
@@ -118,11 +118,9 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         call = partial(app.ensure_sync(view) if is_async else view, *args, **kwargs)
         engine = engine_of(app)  # which fails for safe methods, too, where there is none
         if not covers(guard, request.method):
-            if guard.mode == "key":
-                note_on(request).runs_unguarded = True
-            if app.debug:
-                claim = Claim(app, guard, request.endpoint)
-                claim.note(f"{request.method} needs no guard: the view runs unguarded")
+            claim = Claim(app, guard, request.endpoint)
+            claim.note(f"{request.method} needs no guard: the view runs unguarded")
+            _note_unguarded(state_of(request), claim)
             return call()
         return run(engine, app, request, guard, call)
 
@@ -139,7 +137,7 @@ def run(
     """
     endpoint = request.endpoint
     bound = engine.bound(guard, endpoint)
-    on_request = note_on(request)
+    state = state_of(request)
     observes = guard.observe
     if observes is None and app.config["IDEMPOTENCE_OBSERVE"] is not False:
         observes = engine.switches.observes(app)
@@ -154,35 +152,45 @@ def run(
         ask = partial(bound.question, request)
     claim = Claim(app, bound, endpoint)
     try:
-        found = engine.admit(claim, ask, on_request.claims)
+        found = engine.admit(claim, ask, state.claims)
     except Refusal:
-        if on_request.claims:
+        if state.claims:
             _note_stopped(engine, app, request, bound)
         raise
     if found is None:
-        on_request.runs_unguarded |= guard.mode == "key"
+        _note_unguarded(state, claim)
         return call()
-    if found is not claim:
+    if not isinstance(found, Claim):
         replay: Response = found
-        on_request.replayed = 0
+        state.replayed = 0
         if not may_be_stored(replay):
             forbid_storing(request)  # it may hold a token, and a hook may allow caches to store it
-        after_this_request(partial(_keep_replay, engine, on_request, replay))
+        after_this_request(partial(_keep_replay, engine, state, replay))
         return replay
-    return _run_claimed(engine.settling, on_request, claim, call)
+    with engine.settling.view(found, state):
+        return call()
+
+
+def _note_unguarded(state: RequestState, claim: Claim) -> None:
+    """Note that an operation with steps runs without a claim; the outermost one counts."""
+    if claim.guard.takes_steps:
+        state.unguarded = state.unguarded or claim
 
 
 def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Callable[[], R]) -> R:
-    note = note_on(request)
-    observation: Observation = note.observed or Observation(engine)
-    note.observed = observation
-    note.runs_unguarded |= guard.mode == "key"
+    state = state_of(request)
+    observation = state.observed
+    if not isinstance(observation, Observation):
+        observation = state.observed = Observation(engine)
     observed = observation.ask(request, guard)
     claim = Claim(engine.services.app, guard, request.endpoint)
     found = engine.admit(claim, partial(Unguarded, "the guard only observes"))
+    claim.key = observation.operation  # by which its steps have their keys
+    _note_unguarded(state, claim)
     try:
         if found is claim:  # of no operation: the transaction of within=
-            return _run_claimed(engine.settling, note, claim, call)
+            with engine.settling.view(claim, state):
+                return call()
         return call()
     finally:
         if observed is not None:  # after the commit
@@ -195,7 +203,7 @@ def _note_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGu
     A guard that another view has brought, which this one calls, is not among its guards: then the
     view has run, and so it has where the guard has let it run before.
     """
-    endpoint, claims = request.endpoint or "", note_on(request).claims
+    endpoint, claims = request.endpoint or "", state_of(request).claims
     found = guards_of(app.view_functions.get(endpoint), request.method)
     guards = [engine.bound(guard, endpoint) for guard in found]
     if refusing in guards and all(claim.guard is not refusing for claim in claims):
@@ -203,35 +211,8 @@ def _note_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGu
             claim.is_stopped |= claim.guard in guards[: guards.index(refusing)]
 
 
-def _run_claimed(
-    settling: Settling, on_request: RequestNote, claim: Claim, call: Callable[[], R]
-) -> R:
-    """Run a view under its claim.
-
-    Where it raises, `Settling.record` and `finish` settle by the response that Flask makes of the
-    exception, and `tear_down` where it makes none.
-    """
-    claim.enter_view(on_request)
-    raised = True
-    try:
-        value = call()
-        raised = False
-    except Exception as error:
-        if claim.transaction is not None:
-            claim.transaction.note_error(error)
-        raise
-    except BaseException:
-        settling.abandon(claim)
-        raise
-    finally:
-        claim.leave_view(raised=raised)
-        # Runs after the view's own `after_this_request` callbacks.
-        after_this_request(partial(settling.record, claim, on_request))
-    return value
-
-
 def _keep_replay(
-    engine: Engine, on_request: RequestNote, replay: Response, response: Response
+    engine: Engine, state: RequestState, replay: Response, response: Response
 ) -> Response:
     """Return the replay in place of the response that decorators outside the guard made of it.
 
@@ -242,7 +223,7 @@ def _keep_replay(
         if _is_own_answer(engine, response, replay):
             return response
         response.close()
-    on_request.replayed = replay.status_code
+    state.replayed = replay.status_code
     return replay
 
 

@@ -1,4 +1,4 @@
-"""The headers of the library, and the note on a request that outlives a response."""
+"""The headers of the library, and those of a request that outlive a response."""
 
 from __future__ import annotations
 
@@ -20,31 +20,26 @@ REPLAYED_HEADER = "Idempotent-Replayed"
 EXPIRES_HEADER = "Idempotent-Expires-In"
 """Whole seconds for which a key is remembered, on a first response and on its replays."""
 
-NOTE = "_flask_idempotence_note"
-"""The attribute of a request that holds its note."""
+RESPONSE_STATE = "_flask_idempotence_response"
+"""The attribute of a request that holds its `ResponseState`."""
 
 _CACHE_CONTROL = "Cache-Control"
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class RequestNote:
-    """A request's claims, replay and refusals."""
+class ResponseState:
+    """What holds for every response to a request, also for one that replaces another."""
 
-    claims: list[Any] = field(default_factory=list)  # of its guards, outermost first
-    replayed: int | None = None  # status of the response that is replayed; 0 until it is certain
-    runs_unguarded: bool = False  # a guard by a key has let the view run without a claim
     has_refused: bool = False  # a guard has refused; the view may continue
-    observed: Any = None  # what guards have found that only observe
-    has_met_outage: bool = False  # the store has not answered a guard of it
-    headers: dict[str, str] = field(default_factory=dict)  # also if a hook replaces the response
+    headers: dict[str, str] = field(default_factory=dict)
     may_be_stored: bool = False  # by caches: a page whose headers are sent before its body is made
 
 
-def note_on(request: Request) -> RequestNote:
-    note: RequestNote | None = vars(request).get(NOTE)
-    if note is None:
-        note = vars(request)[NOTE] = RequestNote()
-    return note
+def response_state(request: Request) -> ResponseState:
+    state: ResponseState | None = vars(request).get(RESPONSE_STATE)
+    if state is None:
+        state = vars(request)[RESPONSE_STATE] = ResponseState()
+    return state
 
 
 def forbid_storing(request: Request) -> None:
@@ -53,18 +48,18 @@ def forbid_storing(request: Request) -> None:
     Raises:
         RuntimeError: the response is being streamed, and caches may store it.
     """
-    note = note_on(request)
-    if note.may_be_stored:
+    state = response_state(request)
+    if state.may_be_stored:
         raise RuntimeError(
             "A token is issued while the page is streamed, whose headers were sent already and "
             "allow caches to store it. Call idempotence_token() or idempotence_field() "
             "in the view and pass the result on, or set Cache-Control: no-store there."
         )
-    note.headers[_CACHE_CONTROL] = "no-store"
+    state.headers[_CACHE_CONTROL] = "no-store"
 
 
-def add_kept_headers(note: RequestNote, response: Response) -> None:
-    for name, value in note.headers.items():
+def add_headers(state: ResponseState, response: Response) -> None:
+    for name, value in state.headers.items():
         if name != _CACHE_CONTROL:
             response.headers.setdefault(name, value)
         elif may_be_stored(response):

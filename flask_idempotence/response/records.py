@@ -107,8 +107,10 @@ class Records:
                 ) from None
             self._vault = MultiFernet([Fernet(key) for key in config.key_encryption_keys])
 
-    def remember(self, claim: Bound, response: Response, ttl: float) -> bytes:
-        """Return the record of a response; of its status alone where it is streamed or too large.
+    def remember(self, claim: Bound, response: Response, ttl: float) -> tuple[bytes, bool]:
+        """Return the record of a response, and whether it is whole.
+
+        That of one that is streamed or too large holds its status alone.
 
         An encrypted one is good for the claim's key and fingerprint only, and for `ttl` seconds,
         even if the store keeps it longer.
@@ -117,15 +119,15 @@ class Records:
         body = b"" if is_streamed else response.get_data()
         head = _head_of(response)
         if is_streamed or len(body) > self._max_body or len(head) > _MOST_HEADERS:
-            return self.remember_status(claim, response.status_code, ttl)
+            return self.remember_status(claim, response.status_code, ttl), False
         whole = head + body
         if len(whole) >= _WORTH_COMPRESSING:
             # A small window: of the default one, making it ready takes longer than compressing.
             compressor = zlib.compressobj(level=1, wbits=12, memLevel=5)
             deflated = compressor.compress(whole) + compressor.flush()
             if len(deflated) < len(whole):
-                return self._seal(claim, _DEFLATED, deflated, ttl)
-        return self._seal(claim, _RESPONSE, whole, ttl)
+                return self._seal(claim, _DEFLATED, deflated, ttl), True
+        return self._seal(claim, _RESPONSE, whole, ttl), True
 
     def remember_status(self, claim: Bound, status: int, ttl: float) -> bytes:
         return self._seal(claim, _BODILESS, b"%d" % status, ttl)

@@ -28,7 +28,7 @@ from werkzeug.exceptions import HTTPException
 
 from ..config.settings import Config
 from ..errors import PASSING, IdempotenceError
-from .headers import REFUSAL_HEADER, note_on
+from .headers import REFUSAL_HEADER, response_state
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -139,7 +139,7 @@ class Refusal(IdempotenceError, HTTPException):
                 text = self.page
             self.description = text or self.description
         if has_request_context():
-            note_on(request).has_refused = True
+            response_state(request).has_refused = True
             after_this_request(self.keep_headers)
 
     def _made(self, text: object) -> str | None:
@@ -179,7 +179,7 @@ class Refusal(IdempotenceError, HTTPException):
         elif "Retry-After" in response.headers:  # the handler's own
             headers["Retry-After"] = response.headers["Retry-After"]
         response.headers.update(headers)
-        note_on(request).headers.update(headers)
+        response_state(request).headers.update(headers)
         return response
 
     def get_headers(

@@ -12,6 +12,7 @@ from unittest import mock
 
 from flask import Flask, Response, request, request_finished, request_started
 
+from ..engine.guard import MODES, Guard, ViewGuard
 from ..guards import wrapping
 from ..request.proxies import unproxied
 from ..response.headers import REFUSAL_HEADER, REPLAYED_HEADER
@@ -62,7 +63,7 @@ class _Recorder:
 
     def note_claim(self, end: str, _: Flask, /, *, mode: str, **__: object) -> None:
         call = self._current_call()
-        if call is not None and mode in ("token", "lock", "key"):
+        if call is not None and issubclass(MODES.get(mode, Guard), ViewGuard):
             call.claim = f"claimed by a {mode}{end}"
 
     def run(self, run: Callable[..., Any], *asked: Any) -> Any:

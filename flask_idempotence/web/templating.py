@@ -12,7 +12,7 @@ from ..engine.engine import engine_of
 from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..request.tokens import check_purpose
-from ..response.headers import forbid_storing, note_on
+from ..response.headers import forbid_storing, response_state
 from ..response.refusals import StoreUnavailable
 from .routes import SCRIPT, SCRIPT_ENDPOINT, TOKEN_ENDPOINT, url_on_this_host, version_of
 
@@ -38,7 +38,7 @@ def idempotence_token(purpose: str | None = None) -> str:
     engine = engine_of(app)
     if page is not None and not engine.observes(app):
         forbid_storing(page)
-    was_refused = page is not None and note_on(page).has_refused
+    was_refused = page is not None and response_state(page).has_refused
     try:
         return engine.issue_token(page, purpose)
     except StoreUnavailable:

@@ -1,12 +1,12 @@
 """A mode of ten lines: three runs in a minute for each sender."""
 
-from flask import jsonify
-from helpers.apps import GuardedApp
+from flask import Blueprint, jsonify
+from helpers.apps import GuardedApp, make_app
 from helpers.servers.processes import all_at_once
 
-from flask_idempotence import RepeatSubmit
+from flask_idempotence import RepeatSubmit, idempotent
 from flask_idempotence.engine.guard import FAILURES, Question, Settlement, ViewGuard
-from flask_idempotence.guards.wrapping import put_behind
+from flask_idempotence.guards.wrapping import Decorator, put_behind
 
 
 class QuotaGuard(ViewGuard):
@@ -62,6 +62,23 @@ def test_each_sender_has_three_and_after_a_minute_three_more():
     assert shop.post() == 409
     shop.clock.advance(0.2)
     assert [shop.post() for _ in range(4)] == [200, 200, 200, 409]
+
+
+def test_a_blueprint_carries_it_outside_a_key():
+    app, runs = make_app(), []
+    blueprint = Blueprint("shop", __name__)
+    for guard in (idempotent(), Decorator(QuotaGuard())):
+        guard(blueprint)
+    blueprint.post("/")(lambda: str(runs.append(1)))
+    app.register_blueprint(blueprint)
+    answers = [app.test_client().post("/", headers={"Idempotency-Key": "k"}) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 409]
+    assert ["Idempotent-Replayed" in answer.headers for answer in answers[:3]] == [
+        False,
+        True,
+        True,
+    ]
+    assert len(runs) == 1
 
 
 def test_a_failed_view_frees_its_slot():

@@ -20,7 +20,8 @@ LEVELS = (
 """Each wing may import those of the levels before its own. The face may import all of them."""
 
 FACE = {
-    *("", "extension", "web", "cli", "metrics", "opentelemetry", "openapi", "logs", "testing"),
+    *("", "extension", "web", "cli", "figures", "metrics", "opentelemetry", "openapi", "logs"),
+    "testing",
     "client",
 }
 """Modules that no wing may import; `""` is the package itself."""

@@ -78,7 +78,7 @@ def test_every_response_comes_back_as_it_was(status, headers, body):
     del first.headers["Content-Type"]
     first.headers.extend(headers)
     for records in (PLAIN, ENCRYPTED):
-        again = replayed(records, records.remember(K, first, TTL))
+        again = replayed(records, records.remember(K, first, TTL)[0])
         assert shown(again) == shown(first)
         assert again.status_code == first.status_code
 
@@ -86,13 +86,13 @@ def test_every_response_comes_back_as_it_was(status, headers, body):
 @pytest.mark.parametrize("name", FORGOTTEN)
 def test_what_is_of_one_connection_or_one_person_is_not_remembered(name):
     first = Response("done", headers=[(name.title(), "a"), (name.upper(), "b"), ("X-Kept", "c")])
-    assert name not in replayed(PLAIN, PLAIN.remember(K, first, TTL)).headers
-    assert replayed(PLAIN, PLAIN.remember(K, first, TTL)).headers["X-Kept"] == "c"
+    assert name not in replayed(PLAIN, PLAIN.remember(K, first, TTL)[0]).headers
+    assert replayed(PLAIN, PLAIN.remember(K, first, TTL)[0]).headers["X-Kept"] == "c"
 
 
 def test_what_the_connection_names_is_of_that_connection():
     headers = {"Connection": "X-Hop, close", "x-hop": "a", "X-Kept": "b"}
-    again = replayed(PLAIN, PLAIN.remember(K, Response("done", headers=headers), TTL))
+    again = replayed(PLAIN, PLAIN.remember(K, Response("done", headers=headers), TTL)[0])
     assert [name for name, _ in again.headers] == ["X-Kept", "Content-Type", "Content-Length"]
 
 
@@ -107,12 +107,12 @@ NOT_KEPT = {
 @pytest.mark.parametrize("kind", NOT_KEPT)
 def test_a_response_that_cannot_be_kept_leaves_a_record_without_a_body(kind):
     for records in (PLAIN, ENCRYPTED):
-        record = records.remember(K, NOT_KEPT[kind](), TTL)
+        record = records.remember(K, NOT_KEPT[kind](), TTL)[0]
         response = Response("untouched")
         assert records.replay(K, record, response) is False
         assert response.get_data() == b"untouched"
     frozen = b"2 47106eaa bodiless 200"
-    assert PLAIN.remember(K, NOT_KEPT[kind](), TTL) == frozen
+    assert PLAIN.remember(K, NOT_KEPT[kind](), TTL)[0] == frozen
     assert PLAIN.remember_status(K, 200, TTL) == frozen
 
 
@@ -148,7 +148,7 @@ class TestDecoder:
     def test_of_a_body_and_headers_of_the_largest_size_unpacks_them(self):
         headers = [("X-Large", "x" * 64_000)] * 4
         first = Response(bytes(1_048_576), headers=headers)
-        again = replayed(PLAIN, PLAIN.remember(K, first, TTL))
+        again = replayed(PLAIN, PLAIN.remember(K, first, TTL)[0])
         assert shown(again) == shown(first)
 
     def test_of_a_packed_record_cut_off_under_a_good_checksum_says_so(self):
@@ -178,7 +178,7 @@ class TestDecoder:
 
     @pytest.mark.parametrize(("records", "first"), FIRSTS.values(), ids=FIRSTS)
     def test_of_a_record_with_one_changed_byte_never_makes_another_response(self, records, first):
-        record = records.remember(K, first, TTL)
+        record = records.remember(K, first, TTL)[0]
         masks = range(1, 256) if records is PLAIN else (1, 2, 0x20, 0x80, 0xFF)
         unreadable = 0
         for position in range(len(record)):
@@ -230,7 +230,7 @@ FROZEN_TOKEN = (
 @pytest.mark.parametrize("kind", FROZEN)
 def test_the_bytes_of_a_record_are_frozen(kind):
     make, record = FROZEN[kind]
-    assert PLAIN.remember(K, make(), TTL) == record
+    assert PLAIN.remember(K, make(), TTL)[0] == record
     assert shown(replayed(PLAIN, record)) == shown(make())
 
 
@@ -254,7 +254,7 @@ def test_an_encrypted_record_that_has_expired_is_refused(late):
 def test_a_compressed_record_of_long_ago_is_still_read():
     response = Response("so ein Ding " * 50, 200, mimetype="text/plain")
     assert shown(replayed(PLAIN, FROZEN_COMPRESSED)) == shown(response)
-    assert PLAIN.remember(K, response, TTL)[11:19] == b"deflated"
+    assert PLAIN.remember(K, response, TTL)[0][11:19] == b"deflated"
 
 
 def test_nothing_is_ever_pickled():

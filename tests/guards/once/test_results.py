@@ -228,4 +228,4 @@ def test_a_result_is_no_response_and_a_response_no_result():
     with pytest.raises(UnreadableRecord):
         PLAIN.replay(K, PLAIN.remember_result(K, 1, TTL, JSON), Response())
     with pytest.raises(UnreadableRecord, match="without a result"):
-        PLAIN.result(K, PLAIN.remember(K, Response("done"), TTL))
+        PLAIN.result(K, PLAIN.remember(K, Response("done"), TTL)[0])

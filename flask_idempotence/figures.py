@@ -12,10 +12,10 @@ from typing import Any
 
 from flask import Flask
 
-from ..errors import ConfigurationError
-from ..signals import ALL_SIGNALS
-from .engine import engine_of
-from .store_calls import Instrument
+from .engine.engine import engine_of
+from .engine.store_calls import Instrument
+from .errors import ConfigurationError
+from .signals import ALL_SIGNALS
 
 _PLACE = ("mode", "endpoint")
 
@@ -32,6 +32,8 @@ PASSED_ON = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Figure:
+    """A metric: its name, its description, its labels and its buckets."""
+
     name: str  # without a counter's `_total`
     text: str
     labels: tuple[str, ...] = ()
@@ -73,11 +75,13 @@ class Report(Instrument):
     """Receives the signals and the measurements of one application."""
 
     def connect(self, app: Flask) -> None:
+        """Receive the signals of an application from now on."""
         for signal in ALL_SIGNALS:
             signal.connect(partial(self.receive, signal.name), app, weak=False)
         engine_of(app).policy.instruments += (self,)
 
     def receive(self, name: str, app: Flask, /, **sent: Any) -> None:
+        """Receive a signal, by its name."""
         raise NotImplementedError
 
 
