@@ -106,9 +106,11 @@ class Idempotence:
         """Register the function that identifies the sender of a request, before all other sources.
 
         Args:
-            function: called without arguments in a request; returns the user's id (text, a
-                number, bytes or a UUID), a mapping or an object that has one, or None to use the
-                next source. The id is the same in all requests of a user.
+            function: called without arguments in a request; returns the user's id (a text, an
+                integer, a UUID or bytes), a tuple or list of these (of a tenant and a user, say),
+                or None to use the next source. In a tuple with a None, the rest counts beside the
+                next sources. The id is the same in all requests of a user. Anything else it
+                returns, such as the user, makes the request raise a `ConfigurationError`.
         """
         self._hooks.load_identity = function
         return function

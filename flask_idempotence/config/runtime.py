@@ -8,9 +8,10 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from uuid import UUID
 
 from flask import Flask, Response
 from marshmallow import Schema, ValidationError
@@ -94,7 +95,8 @@ def foreign_settings(names: Iterable[object]) -> Iterator[str]:
 _FIXED = tuple(name for name, field in SETTINGS.items() if not field.metadata["live"])
 _read_fixed = itemgetter(*_FIXED)
 
-IdentityLoader = Callable[[], object]
+Identifier = str | bytes | int | UUID
+IdentityLoader = Callable[[], Identifier | Sequence[Identifier | None] | None]
 FailedPredicate = Callable[["Response"], bool]
 
 

@@ -10,36 +10,24 @@ import functools
 import re
 from collections.abc import Iterable, Mapping
 
-from flask import Flask, Request
+from flask import Request
 from werkzeug.datastructures import MultiDict
 from werkzeug.http import unquote_header_value
 
 from ..config.settings import Config
 from .fingerprint import canonical_json
-from .logins import Sender
 from .proxies import session_with_content
+from .senders import Asked, Sender, user_in_session
 
 FORGERY = re.compile(r"csrf|xsrf", re.IGNORECASE)
 """Names of tokens against forged requests: each visitor has one, and it may change any time."""
 
-RENEWED = (
-    *("aws-waf-token", "AWSALB*", "AWSELB*"),  # Amazon
-    *("__cf_bm", "__cflb", "__cfruid", "__cfwaitingroom", "_cfuvid"),  # Cloudflare
-    *("cf_chl_*", "cf_clearance", "cf_ob_info", "cf_use_ob"),
-    *("_abck", "ak_bmsc", "bm_*", "sbsd*", "sec_cpt"),  # Akamai
-    *("datadome", "dd_testcookie"),
-    *("_px*", "__pxvid", "pxcts"),  # PerimeterX, now HUMAN
-    *("visid_incap_*", "incap_ses_*", "nlbi_*", "reese84", "___utmvc"),  # Imperva
-    *("TS01*", "TSPD*", "BIGipServer*"),  # F5
-    *("HWWAFSESID", "HWWAFSESTIME"),  # Huawei
-    *("_ga", "_ga_*", "_gid", "_gat*", "_dc_gtm_*", "_gac_*", "AMP_TOKEN", "__utm*"),  # Google
-    *("ajs_*", "optimizely*", "_vwo*", "_vis_opt_*"),
-    *("didomi_token", "didomi_dcs", "euconsent-v2"),
-)
-"""Cookies that firewalls, bot checks, load balancers, analytics, A/B tests and consent tools renew
-between two requests of one client. The page on identity says where each name is documented."""
+RENEWED = frozenset({"amp_token", "aws-waf-token", "didomi_token"})
+"""Cookies of firewalls, analytics and consent tools whose names look like credentials. They are
+renewed between two requests of one client."""
 
 _CREDENTIAL = re.compile(r"key|token|auth|secret|session|jwt|credential|passw", re.IGNORECASE)
+_HARMLESS = re.compile(r"idempot|^sec-", re.IGNORECASE)
 _PREFIX = re.compile(r"__(?:Host|Secure)-")
 
 _STABLE = frozenset(
@@ -87,13 +75,12 @@ class Credentials:
             kind = self._secret if _CREDENTIAL.search(header) else self.accounts
             kind[environ_key(header)] = header.lower()
         self.names = frozenset({*self._secret, "HTTP_COOKIE"})
+        self._session_keys = config.identity_session_keys
         self._cookies = _matcher(config.identity_cookies)
-        # A family of names may hold a credential of the application's, such as `bm_access_token`.
-        named = {name.lower() for name in config.identity_cookies}
-        self._renewed = {name.lower() for name in RENEWED if "*" not in name} - named
+        self._renewed = RENEWED.difference(map(str.lower, config.identity_cookies))
 
-    def of(self, app: Flask, request: Request) -> list[Sender]:
-        headers, config = self._secret, app.config
+    def of(self, asked: Asked) -> list[Sender]:
+        request, headers, config = asked.request, self._secret, asked.app.config
         # Where Flask-JWT-Extended looks for its tokens is a setting of its own.
         own = config.get("JWT_HEADER_NAME")
         if own and own.lower() != "authorization":
@@ -101,20 +88,34 @@ class Credentials:
         found = present(request, headers)
         if "HTTP_COOKIE" in request.environ:
             found += self._of_cookies(request.cookies, config)
+            # Of a guest known by its key, the session may begin between two attempts.
+            if not asked.is_known_by_key or self._has_user_in_session():
+                found += _session_id(request, config)
         return [Sender("credentials", f"credentials:{canonical_json(found)}")] if found else []
 
     def _of_cookies(self, cookies: MultiDict[str, str], config: Mapping[str, object]) -> list[str]:
         found: list[str] = []
         own, of_session = config.get("JWT_ACCESS_COOKIE_NAME"), config.get("SESSION_COOKIE_NAME")
         for name, value in sorted(cookies.items(multi=True)):
-            plain = _plain(name)
+            plain = plain_cookie(name)
             is_renewed = plain in self._renewed or FORGERY.search(name)
             counts = name == own or (self._cookies.match(plain) and not is_renewed)
             # The content of the session's changes from response to response.
             if value and name != of_session and counts:
                 found += [f"cookie {name}", value]
-        sid = getattr(session_with_content(), "sid", None) if of_session in cookies else None
-        return [*found, "session id", sid] if sid and isinstance(sid, str) else found
+        return found
+
+    def _has_user_in_session(self) -> bool:
+        if (session := session_with_content()) is None:
+            return False
+        return any(user_in_session(name, session.get(name)) for name in self._session_keys)
+
+
+def _session_id(request: Request, config: Mapping[str, object]) -> list[str]:
+    """Return the id of a session that the server keeps."""
+    is_sent = config.get("SESSION_COOKIE_NAME") in request.cookies
+    sid = getattr(session_with_content(), "sid", None) if is_sent else None
+    return ["session id", sid] if sid and isinstance(sid, str) else []
 
 
 def present(request: Request, headers: Mapping[str, str]) -> list[str]:
@@ -126,7 +127,7 @@ def present(request: Request, headers: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _plain(name: str) -> str:
+def plain_cookie(name: str) -> str:
     return _PREFIX.sub("", name).lower()
 
 
@@ -134,17 +135,27 @@ def _matcher(names: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(fnmatch.translate(name.lower()) for name in names) or r"(?!)")
 
 
-_RENEWED = _matcher(RENEWED)
-
-
-def is_renewed(cookie: str) -> bool:
-    """Whether a cookie, by its name, is one that is renewed and identifies no sender."""
-    return _RENEWED.match(_plain(cookie)) is not None
-
-
 @functools.lru_cache(maxsize=1024)
 def environ_key(header: str) -> str:
     return f"HTTP_{header.upper().replace('-', '_')}"
+
+
+def header_name(key: str) -> str:
+    return key[5:].replace("_", "-").lower()
+
+
+def carried_headers(request: Request) -> dict[str, str]:
+    """Return the headers, besides `Authorization`, whose names are those of credentials."""
+    environ = request.environ
+    return {name: environ[key] for key in sorted(environ) if (name := _credential_in(key))}
+
+
+@functools.lru_cache(maxsize=1024)
+def _credential_in(key: str) -> str:
+    """Return the name of a header that carries a credential, by its key in the environment."""
+    name = header_name(key) if key.startswith("HTTP_") else ""
+    is_one = name != "authorization" and _CREDENTIAL.search(name)
+    return name if is_one and not FORGERY.search(name) and not _HARMLESS.search(name) else ""
 
 
 def read_authorization(header: str) -> tuple[str, str]:

@@ -5,32 +5,32 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from flask import Flask, Request, g
+from flask import Flask, Request
 
 from ..config.runtime import Callbacks
 from ..config.settings import Config
 from .credentials import Credentials, present, read_authorization
 from .fingerprint import canonical_json
 from .key_header import is_unguessable
-from .logins import (
-    ACCOUNTS,
-    LEFT_BY_LIBRARIES,
-    Sender,
-    flask_login_user,
-    id_of,
-    loaded_sender,
-    users_of,
-)
-from .proxies import actual, current_context, session_with_content
+from .logins import flask_login_user, users_of
+from .proxies import session_with_content
+from .senders import ACCOUNTS, Asked, Sender, id_of, loaded_sender, user_in_session, whole_of
 from .warnings import IdentityWarnings
 
-_Sources = Mapping[str, Callable[[Flask, "Request"], list[Sender]]]
+_Sources = Mapping[str, Callable[[Asked], list[Sender]]]
 
-_AUTHORIZATION = "HTTP_AUTHORIZATION"
-_SECOND = {"user": "session", "authorization": "credentials", "credentials": "authorization"}
+_BESIDE = {
+    "user": "session",
+    "session": "user",
+    "authorization": "credentials",
+    "credentials": "authorization",
+}
 """Sources that count together with the one that has identified the sender."""
+
+_is_certain = attrgetter("is_certain")
 
 
 class Identity(NamedTuple):
@@ -96,22 +96,19 @@ class Identities:
         """
         if unguessable is None:
             unguessable = key is not None and is_unguessable(key)
-        by_address = not unguessable
-        source, found, may_find = self._first(app, request, self._sources, by_address=by_address)
+        asked, names = Asked(app, request, unguessable), request.environ.keys()
+        source, found = self._find(asked, self._sources), asked.found
         server = request.environ.get("REMOTE_USER")
         if server and str(server).strip() and source != "loader" and "user" in self._sources:
             # A login that all share, such as a site's password, must not hide the users behind it.
             found = [sender for sender in found if sender.source != "ip"]
             found.append(Sender("user", f"user:remote_user={server}"))
-        elif source in ("", "ip") and (may_find["warning"] or not request.remote_addr):
-            self._warnings.about_guest(app, request, header)
-        second = _SECOND.get(source, "")
-        is_heard = second in self._sources and may_find[second]
-        # The session has the same user as Flask-Login.
-        if is_heard and not (source == "user" and flask_login_user(app, request)):
-            found += self._sources[second](app, request)
-        if may_find["session"] or may_find["account"]:
-            found += self._accounts(request, is_loaded=source == "loader")
+        elif source in ("", "ip") and not (names <= self._warnings.known and request.remote_addr):
+            self._warnings.about_guest(asked, header)
+        accounts = self._credentials.accounts
+        if asked.session is not None or not accounts.keys().isdisjoint(names):
+            headers = present(request, accounts) if "credentials" in self._sources else []
+            found += self._accounts(asked, *headers)
         return self._identity(app, request, found or [Sender("guest", "guest")])
 
     def of_all(self, app: Flask, request: Request) -> Identity:
@@ -125,52 +122,58 @@ class Identities:
         """
         if request is None:
             return NOBODY
-        _, found, _ = self._first(app, request, self._binding)
-        return self._identity(app, request, found) if found else NOBODY
+        asked = Asked(app, request)
+        self._find(asked, self._binding)
+        if not (found := asked.found):
+            return NOBODY
+        return self._identity(app, request, found + self._accounts(asked))
 
-    def _first(
-        self, app: Flask, request: Request, sources: _Sources, *, by_address: bool = False
-    ) -> tuple[str, list[Sender], dict[str, bool]]:
-        """Return the first source that is certain of the sender, and all senders found so far.
+    def _find(self, asked: Asked, sources: _Sources) -> str:
+        """Ask the sources in their order, until one and the one beside it are certain.
 
-        The third value says which sources may find a sender at all: in most requests, most of
-        them cannot, which shows quicker here than in each of them.
+        Returns the name of that source, and `"loader"` for the application's own; empty for none.
         """
-        load, names = self._callbacks.load_identity, request.environ.keys()
-        is_telling = not names <= self._warnings.meaningless
-        # Flask adds `Vary: Cookie` once a session is read: an empty one is passed over.
-        session = getattr(current_context(), "_session", None)
-        has_library = getattr(app, "login_manager", None) is not None
-        is_listed = is_telling and not names.isdisjoint(self._credentials.names)
-        may_find = {
-            "user": has_library or not LEFT_BY_LIBRARIES.isdisjoint(actual(g)),
-            "session": session is None or bool(session),
-            "authorization": is_telling and _AUTHORIZATION in names,
-            "credentials": is_listed or "JWT_HEADER_NAME" in app.config,
-            "account": is_telling and not names.isdisjoint(self._credentials.accounts),
-            "ip": by_address,
-            "warning": is_telling,
-        }
+        load, found = self._callbacks.load_identity, asked.found
         if load is not None and (loaded := loaded_sender(load())) is not None:
-            return "loader", [loaded], may_find
-        found: list[Sender] = []
+            found.append(loaded)
+            if loaded.is_certain:
+                return "loader"
+        if "session" in sources:
+            asked.session = session_with_content()
+        passed = self._absent(asked)
         for name, source in sources.items():
-            for sender in source(app, request) if may_find[name] else ():
-                found.append(sender)
-                if sender.is_certain:
-                    return name, found, may_find
-        return "", found, may_find
+            if name in passed:
+                continue
+            passed.add(name)
+            if senders := source(asked):
+                found += senders
+                if any(map(_is_certain, senders)):
+                    beside = _BESIDE.get(name, "")
+                    if beside in sources and beside not in passed:
+                        found += sources[beside](asked)
+                    return name
+        return ""
 
-    def _accounts(self, request: Request, *, is_loaded: bool) -> list[Sender]:
-        counting, accounts = self._config.identity, []
-        if "credentials" in counting:
-            accounts = present(request, self._credentials.accounts)
-        is_read = "session" in counting and not is_loaded
-        if is_read and (session := session_with_content()) is not None:
-            for name in ACCOUNTS:
-                if (account := id_of(session.get(name))) is not None:
-                    accounts += [f"session {name}", account]
-        return [Sender("account", f"account:{canonical_json(accounts)}")] if accounts else []
+    def _absent(self, asked: Asked) -> set[str]:
+        """Return the sources of which this request has nothing."""
+        names, absent = asked.request.environ.keys(), set()
+        if asked.session is None:
+            absent.add("session")
+        if "HTTP_AUTHORIZATION" not in names:
+            absent.add("authorization")
+        if self._credentials.names.isdisjoint(names) and "JWT_HEADER_NAME" not in asked.app.config:
+            absent.add("credentials")
+        return absent
+
+    def _accounts(self, asked: Asked, *headers: str) -> list[Sender]:
+        """Return the accounts that headers and the session have chosen, as one sender."""
+        chosen = [*headers]
+        held: Mapping[str, Any] = asked.session or {}
+        for name in ACCOUNTS:
+            value = held.get(name)
+            if account := id_of(value) or whole_of(value):
+                chosen += [f"session {name}", account]
+        return [Sender("account", f"account:{canonical_json(chosen)}")] if chosen else []
 
     def _identity(self, app: Flask, request: Request, found: list[Sender]) -> Identity:
         text = found[0].text
@@ -180,29 +183,34 @@ class Identities:
         place = _place(request.host.lower() if counts else "", request.script_root)
         return Identity(f"{place} {text}" if place else text, tuple(found))
 
-    def _session(self, _: Flask, __: Request) -> list[Sender]:
+    def _session(self, asked: Asked) -> list[Sender]:
         found: list[Sender] = []
-        if (session := session_with_content()) is None:
+        if (session := asked.session) is None:
             return found
+        # Flask-Login and Flask-Principal keep the same user there.
+        known = {sender.id for sender in asked.found}
         for name in self._config.identity_session_keys:
-            if (user := id_of(session.get(name))) is not None:
-                # Of two settings, `user` and `user.id`, the first must not look like the second.
-                label = name if name.isidentifier() else json.dumps(name)
-                found.append(Sender.of_id("session", label, user))
-                if found[-1].is_certain:
-                    break
+            # Of two settings, `user` and `user.id`, the first must not look like the second.
+            label = name if name.isidentifier() else json.dumps(name)
+            sender = user_in_session(label, session.get(name))
+            if sender is None or sender.id in known:
+                continue
+            found.append(sender)
+            if sender.is_certain:
+                break
+            self._warnings.about_mapping(name, asked.request)
         return found
 
-    def _authorization(
-        self, _: Flask, request: Request, *, for_token: bool = False
-    ) -> list[Sender]:
-        text, unstable = read_authorization(request.environ[_AUTHORIZATION])
+    def _authorization(self, asked: Asked, *, for_token: bool = False) -> list[Sender]:
+        text, unstable = read_authorization(asked.request.environ["HTTP_AUTHORIZATION"])
         if unstable and not for_token:
-            self._warnings.about_scheme(request, unstable)
+            self._warnings.about_scheme(asked.request, unstable)
         return [Sender("authorization", text)] if text and not (unstable and for_token) else []
 
-    def _address(self, _: Flask, request: Request) -> list[Sender]:
-        header = self._config.ip_header
+    def _address(self, asked: Asked) -> list[Sender]:
+        if asked.is_known_by_key:
+            return []
+        request, header = asked.request, self._config.ip_header
         named = request.headers.get(header, "").strip() if header else ""
         address = named or request.remote_addr
         return [Sender("ip", f"ip:{address}")] if address else []

@@ -1,35 +1,45 @@
-"""Warnings about identities and misnamed headers, once an endpoint: names, and never a value."""
+"""Warnings about identities and misnamed headers: names, and never a value."""
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 
-from flask import Flask, Request
+from flask import Request
 
 from ..config.settings import Config
-from .credentials import FORGERY, environ_key, is_renewed
+from .credentials import RENEWED, environ_key, header_name, plain_cookie
 from .forms import form_of
-from .logins import ACCOUNTS
-from .proxies import session_with_content
+from .senders import ACCOUNTS, Asked
 
 _logger = logging.getLogger("flask_idempotence")
 
-# `re` compiles these at their first use: most applications start without a need for them.
-_SUSPICIOUS = (
-    r"(?i)key|token|auth|secret|sess|jwt|credential|passw|login|user|account|tenant|client-?id|"
-    r"cert|\bdn\b|principal|identity|oidc|e?mail|customer|merchant|consumer|member|remember|"
-    r"subject|\borg\b|organi[sz]ation|workspace|\buid\b"
+_REGISTERED = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        accept accept-charset accept-datetime accept-encoding accept-language
+        access-control-request-headers access-control-request-method alt-used authorization
+        baggage cache-control cdn-loop connection content-digest content-encoding
+        content-language content-length content-location content-md5 content-range content-type
+        cookie date device-memory dnt downlink dpop dpr early-data ect expect expires host if
+        if-match if-modified-since if-none-match if-range if-unmodified-since keep-alive
+        last-event-id link max-forwards origin pragma prefer priority proxy-connection purpose
+        range referer repr-digest rtt save-data sec-ch-ua sec-ch-ua-mobile sec-ch-ua-platform
+        sec-fetch-dest sec-fetch-mode sec-fetch-site sec-fetch-user sec-gpc signature
+        signature-input te traceparent tracestate trailer transfer-encoding upgrade
+        upgrade-insecure-requests user-agent via viewport-width want-content-digest
+        want-repr-digest warning width x-forwarded-host x-forwarded-port x-forwarded-prefix
+        x-forwarded-proto x-requested-with
+        """,
+    )
 )
-_HARMLESS = r"(?i)user-agent|idempot|\bsec-"
-_OF_SESSION = (
-    r"(?i)user|account|login|logged|member|customer|client|tenant|mail|auth|profile|token|identity|"
-    r"openid|principal|subject|person|student|employee|patient|phone|nick|"
-    r"^_?[a-z]?id$|^(?:github|google|facebook|microsoft)_id$|^(?:full_?)?name$"
-)
+"""Headers of requests in IANA's registry and in those of browsers and proxies. Client-Cert and
+From are left out: they name a sender."""
+
+_NOT_TOLD = re.compile(r"csrf|xsrf|^sec-", re.IGNORECASE)
+_MOST_NAMED = 50
 _LONGEST_NAME = 64
-_MOST_NAMES = 1000
 _MOST_COMPARED = 100
 """A form may have a hundred thousand names, and each comparison takes a microsecond or two."""
 
@@ -38,10 +48,14 @@ _FORWARDED = {
     "HTTP_FORWARDED": "Forwarded",
     "HTTP_X_REAL_IP": "X-Real-IP",
 }
-_CREDENTIAL = (
-    "Only addresses distinguish senders, and a request carries a possible credential: %s. If "
-    "it identifies the sender, name it in IDEMPOTENCE_IDENTITY_%s, or register an "
-    "identity_loader; else users behind one address count as one: endpoint=%s"
+_NOT_COUNTED = (
+    "A guest's request has a %s that does not count: %s. If it identifies the sender, name it "
+    "in IDEMPOTENCE_IDENTITY_%s, or register an identity_loader: endpoint=%s"
+)
+_MAPPING = (
+    "The session holds a mapping under %s, and no id: it counts as a whole, and a field that "
+    "changes makes a repeat a new request. Keep the user's id there, or register an "
+    "identity_loader: endpoint=%s"
 )
 _SCHEME = (
     "The Authorization header of scheme %s counts as a whole: if it changes between "
@@ -84,79 +98,71 @@ class _Once:
 
 
 class IdentityWarnings(_Once):
-    """Warns where senders may be confused, or a repeat not be recognised."""
+    """Warns where senders may be confused, or a repeat not be recognised.
+
+    Attributes:
+        known: keys in environments that say nothing new of a guest.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        # Names in environments so far that say nothing of the sender.
-        self.meaningless: set[str] = set()
         self._checks_address = "ip" in config.identity and config.ip_header is None
         listed = config.identity_headers if "credentials" in config.identity else ()
-        self._counted = {n.lower() for n in (config.key_header, config.token_header, *listed)}
-        forwarded = _FORWARDED if self._checks_address else ()
-        own = {"HTTP_AUTHORIZATION", "HTTP_COOKIE", "REMOTE_USER"}
-        self._telling = {*own, *map(environ_key, listed), *forwarded}
+        own = (config.key_header, config.token_header, config.ip_header or "")
+        self.known = {*map(environ_key, (*_REGISTERED, *listed, *own))}
+        self._named: set[tuple[str, object]] = set()
+        self._in_session = {*config.identity_session_keys, *ACCOUNTS, "_flashes", "_permanent"}
 
     def about_scheme(self, request: Request, scheme: str) -> None:
         self._warn("scheme", request.endpoint, _SCHEME, scheme)
 
-    def about_guest(self, app: Flask, request: Request, key_header: str | None) -> None:
-        """Check a request whose sender is known by an address only.
+    def about_mapping(self, name: str, request: Request) -> None:
+        if ("", name) not in self._named:  # a setting has the name: there are few
+            self._named.add(("", name))
+            _logger.warning(_MAPPING, _shown(name), request.endpoint)
+
+    def about_guest(self, asked: Asked, key_header: str | None) -> None:
+        """Name uncounted headers, cookies and entries of the session, and check the address.
 
         The header that an idempotency key came in is no credential.
         """
-        endpoint, environ, headers = request.endpoint, request.environ, self._look_at(request)
-        if self._is_new("credential", endpoint):
-            own = {*self._counted, (key_header or "").lower()}
-            header = next((name for name in headers if name not in own), None)
-            found = (f"the header {header}", "HEADERS") if header else _credential_of(app, request)
-            if found:
-                self._warn("credential", endpoint, _CREDENTIAL, *found)
-        if self._checks_address and self._is_new("address", endpoint):
+        request, environ = asked.request, asked.request.environ
+        if len(self._named) < _MOST_NAMED:
+            unheard = {environ_key(key_header or ""), "HTTP_COOKIE", *_FORWARDED}
+            for key in environ.keys() - self.known - unheard:
+                # Of those that are not told, anyone may send any number.
+                if not key.startswith("HTTP_") or (
+                    environ[key] and self._tell("HEADERS", "header", header_name(key), request)
+                ):
+                    self.known.add(key)
+            for name in request.cookies.keys() - {asked.app.config.get("SESSION_COOKIE_NAME")}:
+                self._tell("COOKIES", "cookie", name, request)
+            for name in (asked.session or {}).keys() - self._in_session:
+                self._tell("SESSION_KEYS", "entry of the session", str(name), request)
+        if self._checks_address:
+            self._check_address(request)
+
+    def _tell(self, setting: str, kind: str, name: str, request: Request) -> bool:
+        """Name what does not count, once; return whether its name is to be told at all."""
+        if _NOT_TOLD.search(name) or plain_cookie(name) in RENEWED:
+            return False
+        if (setting, name) not in self._named and len(self._named) < _MOST_NAMED:
+            self._named.add((setting, name))
+            _logger.warning(_NOT_COUNTED, kind, _shown(name), setting, request.endpoint)
+        return True
+
+    def _check_address(self, request: Request) -> None:
+        environ, endpoint = request.environ, request.endpoint
+        if "werkzeug.proxy_fix.orig" in environ:  # a proxy is configured: the address is right
+            self.known.update(_FORWARDED)
+        elif self._is_new("address", endpoint):
             for key, name in _FORWARDED.items():
                 value = environ.get(key)
-                # A middleware of another kind may have put the forwarded address in its place.
+                # A middleware of another kind may have put the address in its place.
                 if value and request.remote_addr not in re.split(r'[],;="[\s]+', value):
                     self._warn("address", endpoint, _PROXY, name)
             if not request.remote_addr:
                 self._warn("address", endpoint, _NO_ADDRESS)
-
-    def _look_at(self, request: Request) -> list[str]:
-        environ = request.environ
-        if "werkzeug.proxy_fix.orig" in environ:  # a proxy is configured: the address is right
-            self._checks_address, self._telling = False, self._telling - _FORWARDED.keys()
-        if len(self.meaningless) > _MOST_NAMES:
-            self.meaningless.clear()
-        found = []
-        for key in environ.keys() - self.meaningless:
-            name = key[5:].replace("_", "-").lower()[:_LONGEST_NAME] if key[:5] == "HTTP_" else ""
-            if not _is_suspicious(name):
-                if key not in self._telling:
-                    self.meaningless.add(key)
-            elif environ[key]:
-                found.append(name)
-        return found
-
-
-def _credential_of(app: Flask, request: Request) -> tuple[str, str] | None:
-    if "HTTP_COOKIE" not in request.environ:
-        return None
-    of_session = app.config.get("SESSION_COOKIE_NAME")
-    for name in request.cookies:
-        if name != of_session and _is_suspicious(name) and not is_renewed(name):
-            return f"the cookie {_shown(name)}", "COOKIES"
-    for name in session_with_content() or ():
-        is_counted = not isinstance(name, str) or name in ACCOUNTS or FORGERY.search(name)
-        if not is_counted and re.search(_OF_SESSION, name):
-            return f"{_shown(name)} in the session", "SESSION_KEYS"
-    return None
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_suspicious(name: str) -> bool:
-    short = name[:_LONGEST_NAME]
-    is_harmless = FORGERY.search(short) or re.search(_HARMLESS, short)
-    return not is_harmless and re.search(_SUSPICIOUS, short) is not None
 
 
 def _shown(name: str) -> str:

@@ -32,10 +32,3 @@ def section(page, title):
 
 def headings(page, level):
     return re.findall(rf"(?m)^{'#' * level} (.+)$", text_of(page))
-
-
-def renewed_cookies():
-    """Return the names in the table of the cookies that others renew."""
-    table = section(ROOT / "docs" / "identity.md", "Cookies that others renew")
-    rows = re.findall(r"(?m)^\| [A-Z].*? \| (`.*?) \|", table)
-    return re.findall(r"`(.+?)`", " ".join(rows))

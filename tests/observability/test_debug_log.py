@@ -3,7 +3,6 @@
 import logging
 import re
 import sys
-from types import SimpleNamespace
 
 import pytest
 from flask import abort, session
@@ -190,7 +189,7 @@ def test_a_commit_is_told(pay_app, caplog):
 def test_the_source_may_be_the_session_a_loader_or_none(shop):
     shop.client.post("/login")
     assert "(identity=session " in shop.lines("/lock")[0]
-    shop.idempotence.identity_loader(lambda: SimpleNamespace(id=SECRET))
+    shop.idempotence.identity_loader(lambda: SECRET)
     assert "(identity=loader " in shop.lines("/lock")[0]
     shop.idempotence.identity_loader(lambda: None)
     shop.client.delete_cookie("session")

@@ -144,8 +144,15 @@ def who() -> str | None:
 
 
 @idempotence.identity_loader
-def account() -> dict[str, object]:
+def account() -> tuple[str, int | None]:
+    return "acme", 7
+
+
+def row() -> dict[str, object]:
     return {"id": 7, "tenant_id": "acme"}
+
+
+idempotence.identity_loader(row)  # type: ignore
 
 
 @idempotence.result_failed
@@ -154,7 +161,7 @@ def is_failed(response: Response) -> bool:
 
 
 assert_type(who(), str | None)
-assert_type(account(), dict[str, object])
+assert_type(account(), tuple[str, int | None])
 assert_type(is_failed(Response()), bool)
 assert_type(idempotence.issue_token("pay"), str)
 assert_type(current_guard.mode, str | None)
