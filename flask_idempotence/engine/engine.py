@@ -214,13 +214,14 @@ class Engine:
     def _held(self, outer: Sequence[Claim], key: str) -> Claim | None:
         """Return the request's own claim of a key, from a guard further out.
 
-        A claim whose view has raised is settled first where its view cannot run again under it:
-        its writes are rolled back, or it may begin only once.
+        A claim whose view has ended is settled first where its view cannot run again under it: its
+        writes are rolled back, it may begin only once, or the claim is lost.
         """
         for claim in outer:
             if claim.key != key or not claim.is_granted or claim.settled:
                 continue
-            if not claim.has_raised or not (claim.transaction or claim.question.keep):
+            is_undone = claim.has_raised and (claim.transaction or claim.question.keep)
+            if claim.in_view or not (is_undone or claim.lost):
                 return claim
             claim.judge(Verdict.FAILED)
             self.settling.settle(claim)

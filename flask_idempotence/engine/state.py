@@ -72,8 +72,10 @@ class RequestState:
             claim.by_hand = None
         if claim.transaction is not None:
             claim.transaction.is_view_over = False
-        if claim not in self.claims:
-            self.claims.append(claim)
+        if claim in self.claims:  # it is now within what has begun since then
+            self.claims.remove(claim)
+            claim.number = next(numbers)
+        self.claims.append(claim)
         if claim.is_granted:
             claim.input = context.request.environ.get(WATCHED)
 

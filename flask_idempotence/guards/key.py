@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("flask_idempotence")
 
-_PROMISES = ("guarantee", "within", "compare", "on_repeat", "remember")
-"""The arguments by which two guards of one key must agree."""
+_PROMISES = ("guarantee", "compare", "on_repeat", "remember")
+"""Arguments by which two guards of one key must agree, besides `within`."""
 
 _TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 
@@ -253,6 +253,9 @@ class KeyGuard(ViewGuard):
     def accept_outer(self, outer: Claim) -> None:
         """Refuse rules that placement has put around a view whose own guard it cannot see."""
         rules = [name for name in _PROMISES if getattr(self, name) != getattr(outer.guard, name)]
+        begun = None if outer.transaction is None else outer.transaction.session
+        if begun is not (None if self.within is None else self.within.session()):
+            rules.append("within")
         if not (rules and isinstance(outer.guard, ViewGuard) and outer.guard.placed_by):
             return
         method = current_request().method

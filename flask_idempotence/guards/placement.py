@@ -66,7 +66,7 @@ def exempt(view: V) -> V:
         )
     try:
         setattr(view, _EXEMPT, view)
-    except AttributeError:
+    except (AttributeError, TypeError):
         if not _has_mark(view):
             _unmarkable.append(view)
     return view

@@ -9,6 +9,7 @@ from helpers.apps import make_app
 from flask_idempotence import (
     ConfigurationError,
     Idempotence,
+    LeaseLost,
     current_guard,
     exempt,
     idempotent,
@@ -129,6 +130,52 @@ def test_a_kept_claim_stays_kept_if_the_second_run_fails(shop):
     shop.app.post("/", endpoint="view")(retried(idempotent()(view)))
     assert [shop.send().status_code for _ in range(2)] == [500, 500]
     assert len(runs) == 2
+
+
+def test_a_view_that_is_called_again_is_within_what_has_begun_since(shop):
+    modes = []
+
+    def view():
+        modes.append(current_guard.mode)
+        if len(modes) == 1:
+            raise LookupError
+        return str(shop.charge())
+
+    guarded = idempotent()(view)
+
+    def again():
+        try:
+            return guarded()
+        except LookupError:
+            with shop.idempotence.once("second", 1):
+                answer = guarded()
+                modes.append(current_guard.mode)
+                return answer
+
+    shop.app.post("/", endpoint="view")(again)
+    assert shop.send().text == "1"
+    assert modes == ["key", "key", "once"]
+
+
+def test_a_view_is_not_called_again_under_a_claim_that_is_lost(shop):
+    runs = []
+
+    def view():
+        runs.append(1)
+        [key] = shop.store.scan("idempotence:2:key:")
+        shop.store.clear("")
+        shop.store.claim(key, b"r" * 16, bytes(16), 60, 0)  # another process has it now
+        with pytest.raises(LeaseLost):
+            current_guard.ensure_held()
+        raise LookupError
+
+    shop.app.post("/", endpoint="view")(retried(idempotent(compare=False)(view)))
+    refused = shop.send()
+    assert (refused.status_code, refused.headers["Idempotence-Refusal"]) == (
+        409,
+        "key-in-progress",
+    )
+    assert len(runs) == 1
 
 
 # Steps
