@@ -72,7 +72,7 @@ class RequestState:
             claim.by_hand = None
         if claim.transaction is not None:
             claim.transaction.is_view_over = False
-        if claim in self.claims:  # it is now within what has begun since then
+        if claim in self.claims:  # blocks may have begun around it since then
             self.claims.remove(claim)
             claim.number = next(numbers)
         self.claims.append(claim)
