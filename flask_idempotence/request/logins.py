@@ -60,7 +60,7 @@ def _jwt_user(app: Flask) -> list[Sender]:
     claims: Mapping[str, object] = {}
     with suppress(RuntimeError):  # no decorator has checked a token
         claims = get_jwt()
-    subject = claims.get(app.config["JWT_IDENTITY_CLAIM"])
+    subject = claims.get(app.config.get("JWT_IDENTITY_CLAIM", "sub"))
     if (found := id_of(subject) or whole_of(subject)) is None:
         return []
     return [Sender("user", f"user:flask_jwt_extended{within(found, claims)}")]

@@ -16,6 +16,7 @@ NAME = r"`(?:\w+\.py::)?((?:test_|Test)\w+)[^`]*`"
 NAMED = re.compile(r"`((?:test_|Test)\w+(?:\.py)?)(?:\[[^`]*)?`")
 MARKED = [
     *("reports/architecture", "choose-a-scheme", "choose-a-topology", "guarantees", "identity"),
+    "content",
     *("security", "sql-techniques", "when-redis-fails"),
 ]
 """Pages that explain; how-tos and reports have no marks."""
