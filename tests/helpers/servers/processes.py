@@ -268,7 +268,8 @@ class ServerProcess:
         """Freeze the process: it keeps its connections and answers nothing."""
         if not self._paused:
             self._process.send_signal(signal.SIGSTOP)
-            os.waitpid(self._process.pid, os.WUNTRACED)  # returns when it has really stopped
+            # Returns when it has really stopped; gevent's `waitpid` would wait for its end.
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
             self._paused = True
 
     def resume(self) -> None:
