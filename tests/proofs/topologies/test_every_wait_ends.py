@@ -13,12 +13,13 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from helpers.fault_soak import SECONDS, Soak
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import HOST, RedisServer, all_at_once, until
 from helpers.servers.resolver import Resolver, dead_addresses
 from helpers.servers.topologies import SERVICE, Cluster, SentinelGroup, TlsServer, has_tls
 
-from flask_idempotence import StoreError
+from flask_idempotence import MemoryStore, StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed
 from flask_idempotence.stores.redis import link
@@ -312,3 +313,56 @@ def test_a_child_that_was_forked_during_the_first_connections_waits_for_none(wor
                 os._exit(0 if outcome == "done" and took < DEADLINE / 4 + MARGIN else 1)
         world.resolver.answer()
     assert os.waitpid(child, 0)[1] == 0
+
+
+class Scene:
+    """A topology in which a fault begins and ends."""
+
+    def __init__(self, world):
+        self.store, self._world, self._fault = world.store, world, contextlib.ExitStack()
+
+    def begin(self, place):
+        self._fault.enter_context(FAULTS[place](self._world))
+
+    def end(self):
+        self._fault.close()
+
+
+class FullMemory:
+    """A store in memory, which is full now and then."""
+
+    def __init__(self):
+        self.store = MemoryStore(max_entries=1_000_000)
+
+    def begin(self, _):
+        self.store._max_entries = 1
+
+    def end(self):
+        self.store._max_entries = 1_000_000
+
+
+SOAKS = {
+    "alone": ("name hangs", "addresses are dead", "frozen", "frozen at the handshake"),
+    "tls": ("name hangs", "addresses are dead", "frozen", "frozen at the handshake"),
+    "sentinel": ("name hangs", "addresses are dead", "frozen", "frozen at the handshake"),
+    "cluster": ("frozen",),  # the other faults take its table of slots away
+}
+
+
+def assert_nothing_is_lost(found, record_property):
+    record_property("report", str(found))
+    assert found["lost"] == [], found
+    assert found["doubled"] == [], found
+    assert found["acknowledged"] > CALLERS, found
+    assert found["failures"] > 0, found
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_what_is_acknowledged_was_done_once_while_faults_come_and_go(world, record_property):
+    found = Soak(Scene(world), SECONDS, SOAKS[world.name]).run()
+    assert_nothing_is_lost(found, record_property)
+    assert found["longest"] < DEADLINE + MARGIN + found["lag"], found
+
+
+def test_what_a_full_store_in_memory_acknowledges_was_done_once(record_property):
+    assert_nothing_is_lost(Soak(FullMemory(), SECONDS, ["full"]).run(), record_property)

@@ -5,12 +5,12 @@ after the cure succeeds, and within a second all do.
 """
 
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from helpers.fault_soak import SECONDS
 from helpers.servers.mariadb import MariaDbServer
 from helpers.servers.pgbouncer import PgBouncer
 from helpers.servers.postgres import PostgresServer, open_to_nobody
@@ -20,9 +20,6 @@ from helpers.sql_stores import sql_store
 from sqlalchemy import make_url
 
 pytestmark = pytest.mark.database
-
-SECONDS = float(os.environ.get("IDEMPOTENCE_TEST_SOAK", "6"))
-"""Of each soak: 90 make ten minutes of all."""
 
 DRIVERS = {"psycopg": "postgres", "pg8000": "postgres", "pymysql": "mariadb"}
 HANGS = ("resolving", "addresses", "handshake", "TLS", "AUTH", "sending", "reading", "commit")
