@@ -3,6 +3,7 @@
 Needs gevent: `uv run --group gevent pytest -m gevent`.
 """
 
+import itertools
 import sys
 
 import pytest
@@ -37,6 +38,22 @@ def test_repeats_that_wait_in_a_gevent_worker_outlive_leases_and_run_once(redis_
         assert operation.runs == 1
         assert sum(answer.replayed for answer in answers) == REPEATS - 1
         assert not service.effects.exists("lost")
+
+
+@pytest.mark.parametrize(
+    ("driver", "patched"),
+    [
+        *itertools.product(["redis", "pg8000", "pymysql"], ["before", "after"]),
+        ("psycopg", "before"),  # patched later, its waits stop the worker
+    ],
+)
+def test_a_wait_for_the_store_lets_other_greenlets_run_as_the_page_says(driver, patched):
+    command = [sys.executable, "-m", "helpers.applications.ticks", patched, driver]
+    ended = run_to_end(command, env=environment())
+    assert ended.returncode == 0, ended.stderr
+    took, ran = map(float, ended.stdout.split())
+    assert took > 1
+    assert ran > took / 2
 
 
 UNDER_GEVENT = """
