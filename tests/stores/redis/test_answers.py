@@ -63,7 +63,7 @@ REPLIES = [
     ),
     *(b"-LOADING x\r\n", b"-NOSCRIPT x\r\n", b"-READONLY x\r\n", b"-WRONGTYPE x\r\n", b"-%d\r\n"),
     *(b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x16\x03\x01\x00", b"%1\r\n+a\r\n:1\r\n", b"_\r\n"),
-    *(b"*1\r\n" * 3000 + b":1\r\n", b"#t\r\n", b",1.5\r\n", b"(123\r\n", b"=3\r\ntxt\r\n"),
+    *(b"#t\r\n", b",1.5\r\n", b"(123\r\n", b"=3\r\ntxt\r\n"),
 ]
 
 OUTCOMES = (Claimed, Crashed, Done, Running, Outcome, TokenOutcome, Entry, int, type(None), list)
