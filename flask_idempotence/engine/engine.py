@@ -447,9 +447,11 @@ def note_exception(_app: Flask, **_: object) -> None:
 def tear_down_request(error: BaseException | None) -> None:
     context = current_context()
     state = state_of(context.request)
-    if state.number and dispatched.get() == state.number:
-        dispatched.set(state.before)
     if state.claims:
         engine_of(context.app).settling.tear_down(state.claims, id(context), error)
+    if state.number and state.context != id(context):
+        return  # a copy of the context, which ends earlier
+    if dispatched.get() == state.number:
+        dispatched.set(state.before)
     if state.observed is not None:
         state.observed.tear_down()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from flask import Flask, Request, has_request_context
 
 from ..request.body import WATCHED
-from ..request.proxies import current_request
+from ..request.proxies import current_context, current_request
 from .guard import Claim, Runner, Verdict, numbers
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class RequestState:
 
     number: int = 0  # those of claims within it are higher; 0 for a context that was only pushed
     before: int = 0  # the number of the request around it
+    context: int = 0  # the id of the context in which it was dispatched
     claims: list[Claim] = field(default_factory=list)  # of its guards, outermost first
     replayed: int | None = None  # status of the response that is replayed; 0 until it is certain
     unguarded: Claim | None = None  # of an operation with steps that runs without a claim
@@ -89,8 +90,9 @@ def state_of(request: Request) -> RequestState:
 
 def begin_request(_: Flask, **__: object) -> None:
     """Note that a request is an operation of its own; receives the signal `request_started`."""
-    state = state_of(current_request())
-    state.number, state.before = next(numbers), dispatched.get()
+    context = current_context()
+    state = state_of(context.request)
+    state.number, state.before, state.context = next(numbers), dispatched.get(), id(context)
     dispatched.set(state.number)
 
 

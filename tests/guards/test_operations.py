@@ -1,9 +1,16 @@
 """One order of operations: views that run again, their steps, and guards that are hidden."""
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
-from flask import Blueprint, Flask, after_this_request, jsonify
+from flask import (
+    Blueprint,
+    Flask,
+    after_this_request,
+    copy_current_request_context,
+    jsonify,
+)
 from helpers.apps import make_app
 
 from flask_idempotence import (
@@ -14,6 +21,7 @@ from flask_idempotence import (
     exempt,
     idempotent,
     no_repeat_submit,
+    observed,
     one_time_token,
 )
 from flask_idempotence.errors import StoreError
@@ -41,6 +49,11 @@ class Shop:
         token = self.app.test_client().get("/token").json["token"]
         headers = {**headers, "Idempotence-Token": token}
         return self.app.test_client().post(path, headers=headers, **options)
+
+
+def in_thread(call):
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(call).result()
 
 
 def retried(view, times=2):
@@ -302,6 +315,26 @@ def test_an_observed_operation_has_the_keys_of_an_enforced_one():
         shop.send()
         keys += shop.charges
     assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize("runs_in", [in_thread, lambda call: call()])
+def test_a_copy_of_the_request_that_ends_earlier_ends_nothing_of_it(shop, runs_in):
+    """Neither an observed claim, nor what makes the request an operation of its own."""
+    reasons, modes = [], []
+    observed.connect(lambda _, reason, **__: reasons.append(reason), shop.app, weak=False)
+
+    @shop.app.post("/")
+    @idempotent(observe=True)
+    def view():
+        runs_in(copy_current_request_context(lambda: None))
+        with shop.app.test_request_context("/"):
+            modes.append(current_guard.mode)
+        return "done"
+
+    with shop.app.app_context(), shop.idempotence.once("all", 1):
+        assert [shop.send().status_code for _ in range(2)] == [200, 200]
+        assert current_guard.mode == "once"
+    assert (reasons, modes) == (["replay"], [None, None])
 
 
 # Decisions after the view
