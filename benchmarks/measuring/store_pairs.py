@@ -1,10 +1,14 @@
 """A claim and its completion in a table, by one thread and by several at once."""
 
 import os
+import shutil
 import statistics
 import threading
 import time
+from contextlib import ExitStack
 
+from helpers.servers.mariadb import MariaDbServer
+from measuring.stores import Stores, make_table
 from sqlalchemy import create_engine
 
 from flask_idempotence import SqlStore
@@ -12,13 +16,25 @@ from flask_idempotence.stores.base import NO_FINGERPRINT
 
 WARMING = 50
 
+DURABLE = {
+    "innodb_flush_log_at_trx_commit": 1,
+    "innodb_flush_method": "O_DIRECT",
+    "innodb_doublewrite": 1,
+}
+"""As by default: each commit waits for the disk."""
 
-def measure(name: str, uri: str, threads: int, pairs: int) -> None:
-    """Print the median time of a pair, and the CPU time of this process for each."""
-    wall, cpu = time_pairs(uri, threads, pairs)
-    print(
-        f"{name:10} claim and completion, {threads:2} threads: {wall:.3f} ms, {cpu:.3f} ms of CPU"
-    )
+
+def measure(stores: Stores, pairs: int) -> None:
+    """Print the median time of a pair in each database, and the CPU time of this process."""
+    with ExitStack() as stack:
+        uris = {name: stores.new_table(name) for name in stores.databases()}
+        if shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin"):
+            uris["MariaDB"] = stack.enter_context(MariaDbServer(**DURABLE)).new_database()
+            make_table(uris["MariaDB"])
+        for name, uri in uris.items():
+            for threads in (1, 32):
+                wall, cpu = time_pairs(uri, threads, pairs)
+                print(f"{name:10} {threads:2} threads: {wall:.3f} ms a pair, {cpu:.3f} ms of CPU")
 
 
 def time_pairs(uri: str, threads: int, pairs: int) -> tuple[float, float]:

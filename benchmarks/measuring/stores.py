@@ -54,11 +54,15 @@ class Stores:
         self._files += 1
         sqlite = f"sqlite:///{self.directory}/{self._files}.db"
         uri = self.postgres.new_database() if name == POSTGRESQL else sqlite
-        store = SqlStore(sqlalchemy.create_engine(uri), deadline=10)
-        store.create_table()
-        store.close()
-        store.engine.dispose()
+        make_table(uri)
         return uri
+
+
+def make_table(uri: str) -> None:
+    store = SqlStore(sqlalchemy.create_engine(uri), deadline=10)
+    store.create_table()
+    store.close()
+    store.engine.dispose()
 
 
 def requests_for(store: str, requests: int) -> int:

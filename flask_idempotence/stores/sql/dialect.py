@@ -95,7 +95,7 @@ class Dialect(ABC):
     """A database: its statements, its connections, its errors. One object a store.
 
     A database without RETURNING overrides `prune` and `discard`; one without ON CONFLICT,
-    `_on_conflict`, `_telling` and `_has_written`.
+    `_on_conflict`, `_returning` and `_has_written`.
     """
 
     _new_row = "excluded"
@@ -112,7 +112,7 @@ class Dialect(ABC):
         self._insert = insert
         claim = self._upsert(statements.NEW_CLAIM, statements.MAY_CLAIM)
         complete = self._upsert(statements.COMPLETED, statements.MAY_COMPLETE)
-        self._claim, self._complete = self._telling(claim), self._telling(complete)
+        self._claim, self._complete = self._returning(claim), self._returning(complete)
         self.put_token = self._upsert(statements.NEW_TOKEN)
         self._renew = statements.RENEW.where(statements.TO_RENEW)
 
@@ -187,8 +187,8 @@ class Dialect(ABC):
         )
         return upsert
 
-    def _telling(self, upsert: sa.Insert) -> sa.Executable:
-        """Return an upsert whose result tells whether it has written, for `_has_written`."""
+    def _returning(self, upsert: sa.Insert) -> sa.Executable:
+        """Return an upsert whose result says whether it has written, for `_has_written`."""
         return upsert.returning(table.c.key)
 
     def _has_written(self, upsert: Result) -> bool:

@@ -158,7 +158,7 @@ class MySQL(Dialect):
             self._check_layout(connection)
         return super().claim(connection, values)
 
-    def _telling(self, upsert: sa.Insert) -> sa.Executable:
+    def _returning(self, upsert: sa.Insert) -> sa.Executable:
         return upsert
 
     def _has_written(self, upsert: Result) -> bool:

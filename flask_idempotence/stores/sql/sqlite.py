@@ -19,12 +19,6 @@ from .connection import StoreConnection
 from .dialect import NO_CONTEXT, OLDEST, Dialect, Info, Trouble
 from .statements import now, table
 
-_WAIT = "flask_idempotence wait"
-"""Key in the `info` of a connection: the seconds that it waits for another writer."""
-
-_NEAR = 0.01
-"""Seconds by which that may differ from the time that is left."""
-
 _PAGES = 512
 """KiB of pages that a connection keeps: those of one batch of pruning. SQLite's default is 2000,
 though each write of another connection makes them useless."""
@@ -92,9 +86,9 @@ class SQLite(Dialect):
         self._lock = threading.Lock()
 
     def prepare(self, connection: DBAPIConnection, seconds: float, info: Info) -> None:
-        """Limit the wait for another writer, and the memory. Nothing of it stays in the file."""
+        """Limit the memory, which leaves nothing in the file; each operation limits its wait."""
+        del seconds, info
         connection.executescript(f"PRAGMA cache_size = -{_PAGES}")
-        _set_wait(connection, seconds, info)
 
     def trouble(self, error: BaseException) -> Trouble:
         name = getattr(error, "sqlite_errorname", "SQLITE_IOERR")
@@ -110,13 +104,6 @@ def _now(*_: object, **__: object) -> str:
 
 
 def _limit_wait(connection: StoreConnection) -> None:
-    seconds = connection.deadline - time.monotonic()
-    # To set it takes longer than to read a row; a small difference is not worth it.
-    if abs(connection.info[_WAIT] - seconds) > _NEAR:
-        _set_wait(connection.driver, seconds, connection.info)
-
-
-def _set_wait(connection: DBAPIConnection, seconds: float, info: Info) -> None:
+    left = connection.deadline - time.monotonic()
     # Not by `execute`: the driver would keep a prepared statement for each number, up to 128.
-    connection.executescript(f"PRAGMA busy_timeout = {max(1, round(seconds * 1000))}")
-    info[_WAIT] = seconds
+    connection.driver.executescript(f"PRAGMA busy_timeout = {max(1, round(left * 1000))}")

@@ -108,13 +108,9 @@ class SqlStore(InspectableStore):
     def claim(
         self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
     ) -> ClaimOutcome:
-        values = {
-            "this_key": key,
-            "this_owner": owner,
-            "this_fingerprint": fingerprint,
-            "lease": milliseconds(lease),
-            "keep": round(keep * 1000),
-        }
+        values = _values(
+            key, owner, fingerprint, lease=milliseconds(lease), keep=round(keep * 1000)
+        )
         outcome = self._run(self._dialect.claim, values, writes=False)
         self._count_write()
         return outcome
@@ -125,7 +121,7 @@ class SqlStore(InspectableStore):
     def complete(
         self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
     ) -> Outcome:
-        values = _completion(key, owner, fingerprint, record, keep)
+        values = _values(key, owner, fingerprint, record=record, keep=milliseconds(keep))
         return self._run(self._dialect.complete, values)
 
     def complete_in(
@@ -154,7 +150,7 @@ class SqlStore(InspectableStore):
             StoreNotReady: the table is missing, or is another one.
             sqlalchemy.exc.SQLAlchemyError: anything else, as the connection raises it.
         """
-        values = _completion(key, owner, fingerprint, record, keep)
+        values = _values(key, owner, fingerprint, record=record, keep=milliseconds(keep))
         try:
             return self._dialect.complete_in(connection, self._schema, values)
         except DBAPIError as error:
@@ -302,9 +298,9 @@ class SqlStore(InspectableStore):
                 left = pauses.get(trouble)
                 if not left or time.monotonic() + left[0] >= deadline:
                     is_answer = sent and trouble is not Trouble.UNKNOWN
-                    if counts or is_answer:
-                        is_late = time.monotonic() >= deadline
-                        self._circuit.record(began, timed_out=is_late and not is_answer)
+                    if counts:
+                        timed_out = not is_answer and time.monotonic() >= deadline
+                        self._circuit.record(began, timed_out=timed_out)
                     fail(error, trouble, sent=is_unsure)
                 time.sleep(left.pop(0))
 
@@ -335,14 +331,8 @@ class SqlStore(InspectableStore):
             self._is_pruning = False
 
 
-def _completion(key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float) -> Values:
-    return {
-        "this_key": key,
-        "this_owner": owner,
-        "this_fingerprint": fingerprint,
-        "record": record,
-        "keep": milliseconds(keep),
-    }
+def _values(key: str, owner: bytes, fingerprint: bytes, **more: object) -> Values:
+    return {"this_key": key, "this_owner": owner, "this_fingerprint": fingerprint, **more}
 
 
 def _dialect_of(engine: Engine) -> Dialect:

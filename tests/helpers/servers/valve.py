@@ -1,16 +1,22 @@
 """A valve in front of a server: what arrives while it is shut is neither read nor lost."""
 
 import contextlib
-import select
+import importlib
 import socket
-import threading
-import time
+import sys
 from types import SimpleNamespace
 
 from helpers.servers.processes import HOST
 
 _SMALL = 16384
 """Bytes of the buffers: whoever sends more than a few of them waits."""
+
+
+def _original(module, name):
+    """Return a function as it was before gevent: a valve is no part of what it is in front of."""
+    if "gevent" in sys.modules:
+        return sys.modules["gevent.monkey"].get_original(module, name)
+    return getattr(importlib.import_module(module), name)
 
 
 class Valve:
@@ -22,13 +28,16 @@ class Valve:
 
     def __init__(self, port: int):
         self._target = port
-        self._listener = socket.socket()
+        self._socket = _original("socket", "socket")
+        self._start = _original("_thread", "start_new_thread")
+        self._select, self._sleep = _original("select", "select"), _original("time", "sleep")
+        self._listener = self._socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
         self._listener.bind((HOST, 0))
         self._listener.listen(500)
         self.port = self._listener.getsockname()[1]
         self.open()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._start(self._accept, ())
 
     def open(self) -> None:
         self.is_shut, self.greetings, self.marker = False, None, None
@@ -36,21 +45,17 @@ class Valve:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+                self._start(self._carry, (self._listener.accept()[0],))
 
-    def _carry(self, client: socket.socket) -> None:
+    def _carry(self, client) -> None:
         link = SimpleNamespace(left=self.greetings, marked=None)
-        with (
-            contextlib.suppress(OSError),
-            client,
-            socket.create_connection((HOST, self._target), 30) as server,
-        ):
+        with contextlib.suppress(OSError), client, self._socket() as server:
+            server.connect((HOST, self._target))
             while True:
                 if self._holds(link):
-                    time.sleep(0.005)
+                    self._sleep(0.005)
                     continue
-                for sender in select.select([client, server], [], [], 0.02)[0]:
+                for sender in self._select([client, server], [], [], 0.02)[0]:
                     if self._holds(link):
                         break
                     chunk = sender.recv(65536)

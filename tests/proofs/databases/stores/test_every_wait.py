@@ -7,6 +7,7 @@ after the cure succeeds, and within a second all do.
 import json
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,37 +47,52 @@ def postgresql():
         yield server
 
 
-@pytest.fixture(scope="module")
-def mysql(certificate):
-    with MariaDbServer(ssl_cert=certificate[0], ssl_key=certificate[1]) as server:
+@contextmanager
+def mariadb_with_user(**settings):
+    with MariaDbServer(**settings) as server:
         server.execute(f"CREATE USER app@'{HOST}' IDENTIFIED BY 'secret'")
         server.execute(f"GRANT ALL ON *.* TO app@'{HOST}'")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def mysql():
+    with mariadb_with_user() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def mysql_with_tls(certificate):
+    """One that the driver meets in secret wherever it can: no valve reads along."""
+    with mariadb_with_user(ssl_cert=certificate[0], ssl_key=certificate[1]) as server:
         yield server
 
 
 @pytest.fixture
 def url(request, driver):
     """A database with the table, for a user with a password."""
-    server = request.getfixturevalue("mysql" if driver == "pymysql" else "postgresql")
+    kind = "mysql" if driver == "pymysql" else "postgresql"
+    has_tls = kind == "mysql" and "TLS" in request.node.callspec.params.values()
+    server = request.getfixturevalue("mysql_with_tls" if has_tls else kind)
     plain = server.new_database()
     with sql_store(plain):
         pass
-    scheme = f"{'mysql' if driver == 'pymysql' else 'postgresql'}+{driver}"
-    return make_url(plain).set(drivername=scheme, username="app", password="secret")
+    return make_url(plain).set(drivername=f"{kind}+{driver}", username="app", password="secret")
 
 
 @pytest.fixture
 def pooled(request, driver, url, certificate):
     """The same by way of a pooler, where each operation ends with a COMMIT, and with TLS.
 
-    MariaDB needs none: its pruning commits, and it has TLS, as not every PostgreSQL has.
+    MariaDB needs none: its pruning commits, and it has TLS, as the PostgreSQL of a wheel has not.
     """
     if driver == "pymysql":
         yield url
         return
     server, (certificate, key) = request.getfixturevalue("postgresql"), certificate
     tls = {"client_tls_cert_file": certificate, "client_tls_key_file": key}
-    with PgBouncer(server, client_tls_sslmode="allow", **tls) as pooler:
+    mode = "allow" if "TLS" in request.node.callspec.params.values() else "disable"
+    with PgBouncer(server, client_tls_sslmode=mode, **tls) as pooler:
         yield url.set(username="postgres", password=None, port=pooler.port)
 
 
@@ -146,7 +162,6 @@ class TestASoak:
         assert found["lost"] == [], found
         assert found["doubled"] == [], found
         assert found["acknowledged"] > 16, found
-        assert found["failures"] > 16, found
         assert found["longest"] < LONGEST + found["lag"], found
 
     @pytest.mark.parametrize("gevent", [False, True], ids=["threads", "gevent"])
