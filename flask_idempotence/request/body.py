@@ -104,6 +104,11 @@ class WatchedInput(Input):
         server: the input of the server itself.
     """
 
+    length: int | None
+    is_begun: bool
+    is_broken: bool
+    is_guarded: bool
+    server: Any
     _stream: Any
 
     def __init__(self, environ: WSGIEnvironment) -> None:
