@@ -59,7 +59,7 @@ FOUND_BY = {
         ("Claim.lose", "is_missed = now >= self.renew_at + self.lease / 2 / 3"),
     ],
     "guards/key/test_settling.py::test_an_exception_without_a_handler[success-True]": [
-        ("Claim.judge", "self.result = None"),
+        ("Claim.judge", "self.facts &= {verdict}"),
     ],
     "engine/test_keeper.py::test_a_settlement_waits_for_the_renewal_under_way": [
         ("Keeper.unwatch", "if claim in self._renewing:"),
