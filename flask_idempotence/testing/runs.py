@@ -55,7 +55,7 @@ class _Recorder:
 
     def finish(self, _: Flask, /, *, response: Response, **__: object) -> None:
         if (call := self._current_call()) is not None:
-            call.status = response.status
+            call.status = response.status.upper()
             if slug := response.headers.get(REFUSAL_HEADER):
                 call.turned_away = f"refused: {slug}"
             elif REPLAYED_HEADER in response.headers:

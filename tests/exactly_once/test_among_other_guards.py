@@ -174,7 +174,7 @@ def test_hooks_and_handlers_that_raise_change_nothing_of_what_is_committed(pay_a
     raising.append("after")
     assert site.post("one", amount=1).status_code == 500
     raising[:] = ["teardown"]
-    with pytest.raises(ArithmeticError):
+    with pytest.raises((ArithmeticError, ExceptionGroup)):  # a group since Flask 3.2
         site.post("two", amount=2)
     raising[:] = ["handler"]
     site._view = lambda session: pay(session) and {}["none"]

@@ -46,7 +46,8 @@ def client(tmp_path):
 def test_an_error_has_a_page_with_a_way_back(client, path, status, title):
     answer = client.get(path, headers=HTML)
     assert (answer.status_code, answer.mimetype) == (status, "text/html")
-    assert re.findall(r"<h1>(.*)</h1>", answer.text) == [title]
+    [shown] = re.findall(r"<h1>(.*)</h1>", answer.text)
+    assert shown.lower() == title.lower()  # Werkzeug 3.2: a Teapot
     assert WAY_BACK in answer.text
     assert "a secret" not in answer.text
     assert "<b>Only" not in answer.text

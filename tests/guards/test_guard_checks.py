@@ -5,7 +5,7 @@ import functools
 import pytest
 from flask import Blueprint, Flask
 from flask.views import MethodView, View
-from helpers.apps import bare_app, make_app
+from helpers.apps import WERKZEUG_REFUSES_EQUAL_RULES, bare_app, make_app
 from helpers.servers.processes import HOST, free_port
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
@@ -100,6 +100,7 @@ def test_a_guard_that_the_settings_forbid_closes_its_own_route_alone():
         app.test_client().post("/pay")
 
 
+@pytest.mark.skipif(WERKZEUG_REFUSES_EQUAL_RULES, reason="Werkzeug refuses it itself")
 def test_a_token_url_that_collides_with_a_route_names_both():
     app, early = with_health(make_app()), bare_app()
     for each in (app, early):

@@ -72,7 +72,7 @@ class TranscriptClient:
 
 
 def written(answer):
-    lines = [f"HTTP/1.1 {answer.status}"]
+    lines = [f"HTTP/1.1 {answer.status.upper()}"]  # Werkzeug 3.2 has a title's letters
     said = [(name, value) for name, value in answer.headers if name.lower() not in UNSAID]
     lines += [f"{name}: {_of_a_quick_machine(name, value)}" for name, value in said]
     if answer.data:

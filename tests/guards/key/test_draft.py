@@ -3,6 +3,8 @@
 The table in docs/reports/draft-requirements.md points at the test of each requirement.
 """
 
+from unittest.mock import ANY
+
 from flask import abort, request
 from helpers.apps import KeyedApp, make_app
 
@@ -36,9 +38,8 @@ def test_a_first_request_is_answered_as_if_there_were_no_guard():
         client.post("/", data="5 euros", headers={"Idempotency-Key": "k"})
         for client in (app.test_client(), keyed.app.test_client())
     )
-    assert (
-        (guarded.status, guarded.data) == (plain.status, plain.data) == ("201 CREATED", b"5 euros")
-    )
+    assert (guarded.status, guarded.data) == (plain.status, plain.data) == (ANY, b"5 euros")
+    assert guarded.status_code == 201
     assert guarded.headers.pop("Idempotent-Expires-In") == "86400"
     assert list(guarded.headers) == list(plain.headers)
 

@@ -121,7 +121,9 @@ def test_a_field_that_stands_twice_is_one_token_if_it_says_the_same(shop):
     assert [shop.slug(token) for token in tokens] == ["ok", "ok"]
 
 
-def test_garbage_and_forgeries_never_reach_the_store(shop):
+def test_garbage_and_forgeries_never_reach_the_store():
+    # Only some releases of Werkzeug apply the limit to URL-encoded forms.
+    shop = Shop(settings={"MAX_FORM_MEMORY_SIZE": None})
     other = Shop(settings={"SECRET_KEY": "the secret of another application"})
     good = shop.token()
     unique, stamp, signature = good.split(".")

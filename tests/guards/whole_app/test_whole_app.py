@@ -8,7 +8,7 @@ import pytest
 from flask import Blueprint, redirect, request
 from flask.views import MethodView, View
 from flask_login import LoginManager, UserMixin, fresh_login_required, login_user
-from helpers.apps import GuardedApp, make_app, verdict
+from helpers.apps import WERKZEUG_REFUSES_EQUAL_RULES, GuardedApp, make_app, verdict
 from helpers.servers.processes import all_at_once, until
 
 from flask_idempotence import (
@@ -347,6 +347,7 @@ class TestApplications:
         late.add_url_rule("/", view_func=shared, methods=["POST"])
         assert late.twice() == REPLAYED
 
+    @pytest.mark.skipif(WERKZEUG_REFUSES_EQUAL_RULES, reason="Werkzeug refuses it itself")
     def test_a_fault_of_one_endpoint_leaves_the_others_guarded(self):
         app = WholeApp()
         app.add_url_rule("/token", "mine", lambda: "mine")
@@ -400,7 +401,7 @@ def test_a_check_inside_the_guard_leaves_its_redirect_and_below_the_check_it_doe
         return user
 
     manager.needs_refresh_handler(
-        lambda: ("again", 401) if remedy == "401" else redirect("/login")
+        lambda: ("again", 401) if remedy == "401" else redirect("/login", 302)
     )
     app.add_url_rule("/in", "in", lambda: [login_user(load("ann"), fresh="fresh" in request.args)])
     pay = idempotent()(lambda: "paid") if remedy == "below the check" else lambda: "paid"
