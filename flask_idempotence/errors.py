@@ -13,6 +13,9 @@ SLUGS = (
 )
 """The slugs of all refusals."""
 
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})
+"""The methods that every guard passes: of RFC 9110, section 9.2.1, and QUERY of RFC 10008."""
+
 PASSING = frozenset({"key-in-progress", "lease-lost", "store-unavailable"})
 """Refusals after which another attempt may fare better; `idempotence.js` has the same."""
 

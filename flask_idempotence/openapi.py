@@ -17,7 +17,7 @@ from .engine.engine import engine_of
 from .engine.guard import ViewGuard
 from .errors import PASSING, ConfigurationError
 from .guards.key import KeyGuard
-from .guards.lock import LockGuard
+from .guards.lock import METHODS, LockGuard
 from .guards.placement import guards_to_come
 from .guards.token import TokenGuard
 from .guards.wrapping import covers, guards_of
@@ -31,7 +31,7 @@ _Object = dict[str, Any]  # of a specification: JSON
 PROBLEM_SCHEMA = "IdempotenceProblem"
 """Name of the problem documents' schema among the components."""
 
-_METHODS = frozenset({"get", "put", "post", "delete", "options", "head", "patch", "trace"})
+_METHODS = frozenset(method.lower() for method in METHODS)
 
 _PROBLEM = {
     "type": "object",

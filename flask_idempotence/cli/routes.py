@@ -11,7 +11,8 @@ from flask import current_app
 
 from ..config.settings import NAMESPACE, SETTINGS
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import SAFE_METHODS, ViewGuard, arguments_of
+from ..engine.guard import ViewGuard, arguments_of
+from ..errors import SAFE_METHODS
 from ..exactly_once import TransactionFactory
 from ..guards.placement import guards_to_come, is_exempt
 from ..guards.wrapping import covers, guards_of

@@ -23,12 +23,10 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
-from ..errors import PASSING
+from ..errors import PASSING, SAFE_METHODS
 
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """The statuses after which another attempt may fare better."""
-
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
 
 LATE = "No whole answer within the time that Retries(seconds=...) allows."
 
@@ -66,7 +64,7 @@ def new_key() -> str:
 
 def needs_key(method: str | None) -> bool:
     """Whether a method is unsafe, so that it must not be carried out twice."""
-    return method is not None and method.upper() not in _SAFE_METHODS
+    return method is not None and method.upper() not in SAFE_METHODS
 
 
 def put_key(headers: MutableMapping[str, str], name: str, *, quoted: bool) -> None:

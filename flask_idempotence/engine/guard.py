@@ -49,8 +49,6 @@ _debug_logger = _logger.getChild("debug")
 
 _SUCCESS = b'"success"'
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
-
 
 class Services(NamedTuple):
     """The parts of one application that guards need."""

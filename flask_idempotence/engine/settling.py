@@ -24,7 +24,13 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from flask import Request, Response, after_this_request
+from flask import (
+    Request,
+    Response,
+    after_this_request,
+    got_request_exception,
+    has_request_context,
+)
 from werkzeug.wsgi import ClosingIterator
 
 from ..config.runtime import FailedPredicate
@@ -297,6 +303,8 @@ class Settling:
                 except Exception:
                     _logger.exception("The claim ends with its lease: %s", claim)
             return error
+        if transaction.late_error is not None:
+            _report(claim, transaction.late_error)
         if claim.is_granted:
             if outcome is Outcome.OK:
                 claim.note(f"{claim.reason}: committed, with the record")
@@ -413,6 +421,16 @@ class _WatchedBody(Iterator[Any]):
         if is_cut_off and claim.guard.keeps_records:
             claim.record = claim.guard.unknown(claim)
         self._settling.settle(claim)
+
+
+def _report(claim: Claim, error: Exception) -> None:
+    """Report an error of the application's listeners: its transaction is committed already."""
+    _logger.error(
+        "A listener has raised after the commit, which stands: %s", claim, exc_info=error
+    )
+    if has_request_context():
+        app = claim.app
+        got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
 
 
 def is_refusal(response: Response) -> bool:

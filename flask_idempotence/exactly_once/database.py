@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from ..errors import NEEDS_DATABASE, ConfigurationError, StoreError
 from ..stores.base import Store
 from ..stores.sql import SqlStore, mysql
 from ..stores.sql.statements import MYSQL
-from .writes import LEVEL, commits_by_itself
+from .writes import LEVEL, commits_by_itself, has_written
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -30,6 +30,9 @@ _ISOLATING_BEGIN = frozenset({"psycopg", "psycopg2"})
 """Drivers that send the isolation level with BEGIN. Others set it for the connection, which behind
 a pooler is shared with other clients."""
 
+
+_IN_TRANSACTION = 1568
+"""ER_CANT_CHANGE_TX_CHARACTERISTICS"""
 
 _PROCESS = "flask_idempotence process"
 """Key in the `info` of a pool's connection: the process that has made it."""
@@ -103,7 +106,16 @@ def begin(session: Session) -> Connection:
     if isinstance(bind, Engine) and bind.dialect.driver in _ISOLATING_BEGIN:
         return session.connection(execution_options={"isolation_level": _ISOLATION})
     connection = session.connection()
-    if isinstance(bind, Engine):
+    if not isinstance(bind, Engine):
+        return connection
+    # A listener of the application may have read or written at `after_begin`: a level cannot be
+    # set within a transaction.
+    is_begun = not commits_by_itself(connection)
+    if is_begun and has_written(session):
+        return connection
+    if is_begun and connection.dialect.name == "postgresql":
+        join(connection)
+    else:
         _isolate(connection)
     return connection
 
@@ -140,8 +152,7 @@ def _isolate(connection: Connection) -> None:
         level = connection.engine.get_execution_options().get("isolation_level")
         level = level or getattr(connection.dialect, "_on_connect_isolation_level", None)
         if level != _ISOLATION:
-            # Of the next transaction, which has not begun: no statement was sent.
-            connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
+            _isolate_next(connection)
     if by_itself:
         # Some drivers then send neither a COMMIT nor a ROLLBACK of their own.
         for end in ("commit", "rollback"):
@@ -149,6 +160,22 @@ def _isolate(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
     if name == "postgresql":
         connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
+
+
+def _isolate_next(connection: Connection) -> None:
+    """Set the level of InnoDB's transaction, which begins with the first statement.
+
+    One that has begun has only read, in a listener: it is committed. Only the server knows it.
+    """
+    statement = f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}"
+    with closing(connection.connection.cursor()) as cursor:
+        try:
+            cursor.execute(statement)
+        except Exception as error:
+            if mysql.error_number(error) != _IN_TRANSACTION:
+                raise
+            connection.dialect.do_commit(connection.connection)
+            cursor.execute(statement)
 
 
 @cache

@@ -94,6 +94,9 @@ class Savepoint:
         while (inner := self._session.get_nested_transaction()) not in (None, self.nested):
             inner.commit()
         try:
+            # Those of other sessions on the connection, such as SQLAlchemy-Continuum's, first.
+            while (core := self._connection.get_nested_transaction()) not in (None, self._core):
+                core.commit()
             self._core.commit()
         except DBAPIError as error:
             self._judge(error)

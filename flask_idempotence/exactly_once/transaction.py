@@ -30,6 +30,10 @@ from .savepoint import Savepoint
 from .writes import has_written, joined_connection, note_undone
 
 _OPEN = "flask_idempotence_transaction"
+_COMMITTING = "flask_idempotence_commit"
+"""Keys in the `info` of a session: its transaction during the view, and during the commit."""
+
+_MOST_FLUSHES = 100  # as SQLAlchemy has it
 
 
 class Transaction:
@@ -39,6 +43,7 @@ class Transaction:
         is_view_over: whether the application may roll back: the guard's commit then fails.
         is_committed_below: whether it was committed below the session.
         is_constrained: whether a constraint, such as a unique index, has refused it.
+        late_error: the error of a listener of the application after the commit.
     """
 
     def __init__(self, session: Session, store: Store | None) -> None:
@@ -46,8 +51,9 @@ class Transaction:
         self.is_view_over: bool = False
         self.is_committed_below: bool = False
         self.is_constrained: bool = False
+        self.late_error: Exception | None = None
         self.savepoint: Savepoint | None = None
-        self._is_over = self._goes_on = False
+        self._is_over = self._goes_on = self._is_committed = False
         self._store = database.checked_store(store, session)
         if _OPEN in session.info:
             raise ConfigurationError(
@@ -57,8 +63,9 @@ class Transaction:
         with store_errors(session):
             if has_written(session):
                 raise ConfigurationError(
-                    "The session has writes from before its guard, which would be committed or "
-                    "rolled back with the view: commit them first, or write in the view."
+                    "The session has writes or row locks (SELECT ... FOR UPDATE) from before its "
+                    "guard, which would end with the view: commit them first, or write and lock "
+                    "in the view."
                 )
             while (nested := session.get_nested_transaction()) is not None:
                 nested.commit()  # it has only read
@@ -102,8 +109,6 @@ class Transaction:
             with store_errors():
                 savepoint = self._whole()
                 session.flush()
-                if has_written(session, besides=self._connection):
-                    raise ConfigurationError(_SEVERAL)
                 if completion is not None and self._store is not None:
                     outcome = self._store.complete_in(session.connection(), *completion)
                     if outcome is Outcome.STALE:
@@ -131,16 +136,37 @@ class Transaction:
         return savepoint
 
     def _send_commit(self, completion: Completion | None) -> None:
+        session = self.session
+        session.info[_COMMITTING] = self
+        event.listen(session, "before_commit", self._check_alone)  # after the application's own
         try:
-            self.session.commit()
+            session.commit()
         except Exception as error:
-            undo(self.session)
-            if self._is_done(completion, error):
+            undo(session)
+            if self._is_committed or self._is_done(completion, error):
+                if self._is_committed or not is_outage(error):
+                    self.late_error = error
                 return
             if not is_outage(error):
                 raise
             is_answered = isinstance(error, DBAPIError) and not error.connection_invalidated
             raise StoreError(text_of(error), sent=not is_answered) from error
+        finally:
+            event.remove(session, "before_commit", self._check_alone)
+            session.info.pop(_COMMITTING, None)
+
+    def _check_alone(self, session: Session) -> None:
+        """Refuse a commit in two databases, once the application's listeners have written."""
+        for _ in range(_MOST_FLUSHES):
+            if not (session.new or session.dirty or session.deleted):
+                break
+            session.flush()
+        if has_written(session, besides=self._connection):
+            raise ConfigurationError(_SEVERAL)
+
+    def note_commit(self) -> None:
+        """Note that the database has committed: an error from now on is a listener's."""
+        self._is_committed = True
 
     def _is_done(self, completion: Completion | None, error: Exception) -> bool:
         if self._store is None or completion is None:
@@ -209,6 +235,13 @@ def _refuse_commit(session: Session) -> None:
     # The view may commit savepoints of its own.
     if nested is None or (transaction.savepoint and nested is transaction.savepoint.nested):
         raise ConfigurationError(_NOT_YOURS.format(did="committed it"))
+
+
+@event.listens_for(Session, "after_commit", insert=True)  # before listeners that may raise
+def _note_commit(session: Session) -> None:
+    committing: Transaction | None = session.info.get(_COMMITTING)
+    if committing is not None and not session.in_nested_transaction():
+        committing.note_commit()
 
 
 @event.listens_for(Session, "after_soft_rollback")

@@ -114,7 +114,7 @@ def _count(connection: Connection, _cursor: object, statement: str, *_more: obje
         _statements[connection] += 1
 
 
-@event.listens_for(Session, "after_begin")
+@event.listens_for(Session, "after_begin", insert=True)  # before listeners that may write
 def _note(session: Session, transaction: SessionTransaction, connection: Connection) -> None:
     if transaction.parent is None:  # a savepoint is a part of a transaction that has joined
         session.info.setdefault(_JOINED, {})[connection] = _changes_on(connection)

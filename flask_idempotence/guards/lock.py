@@ -19,7 +19,6 @@ from ..engine.guard import (
     FAILURES,
     KEEP,
     RELEASE,
-    SAFE_METHODS,
     Claim,
     Found,
     Question,
@@ -27,7 +26,7 @@ from ..engine.guard import (
     ViewGuard,
     argument,
 )
-from ..errors import ConfigurationError
+from ..errors import SAFE_METHODS, ConfigurationError
 from ..request.fingerprint import Selection, canonical_request, rule_of
 from ..response.refusals import RepeatSubmit
 from ..stores.base import Running

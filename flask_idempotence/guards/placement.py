@@ -81,6 +81,8 @@ class Fault(NamedTuple):
 
     endpoint: str
     text: str
+    toggle: str = ""
+    """The setting that lets the view run all the same where it is off."""
 
 
 class Coming(NamedTuple):
@@ -162,19 +164,24 @@ def close_endpoint(app: Flask, fault: Fault) -> None:
     Its view must not run unguarded, unless it is only observed; the rest of the application
     continues.
     """
+    engine, view = engine_of(app), app.view_functions.get(fault.endpoint)
+
+    def is_off() -> bool:
+        return bool(fault.toggle) and not engine.is_on(app, fault.toggle)
+
     _logger.error(
         "Flask-Idempotence: every request to %r %s answered 500. %s",
         fault.endpoint,
-        "would be" if engine_of(app).observes(app) else "is",
+        "would be" if is_off() or engine.observes(app) else "is",
         fault.text,
     )
-    view = app.view_functions.get(fault.endpoint)
 
     def refuse(**arguments: object) -> Any:
-        engine, guard = engine_of(app), next(guards_of(view, request.method), None)
-        if view is None or not engine.observes(app, guard):
+        guard = next(guards_of(view, request.method), None)
+        if view is None or not (is_off() or engine.observes(app, guard)):
             raise ConfigurationError(fault.text)
-        engine.report_observed(Claim(app, guard or Guard(), fault.endpoint), ERROR)
+        if not is_off():
+            engine.report_observed(Claim(app, guard or Guard(), fault.endpoint), ERROR)
         return app.ensure_sync(view)(**arguments)
 
     app.view_functions[fault.endpoint] = refuse
@@ -219,7 +226,8 @@ def _against_settings(app: Flask, config: Config, store: Store | None) -> Iterat
             try:
                 guard.check(endpoint, config)
                 if store is not None and guard.within and not takes_completions(store):
-                    yield Fault(endpoint, f"The view {endpoint!r}: {NEEDS_DATABASE}")
+                    text = f"The view {endpoint!r}: {NEEDS_DATABASE}"
+                    yield Fault(endpoint, text, guard.toggle)
             except ConfigurationError as error:
                 yield Fault(endpoint, str(error))
 

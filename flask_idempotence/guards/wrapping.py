@@ -13,7 +13,6 @@ from flask import Blueprint, Flask, Request, Response, after_this_request, curre
 
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import (
-    SAFE_METHODS,
     Claim,
     Question,
     Unguarded,
@@ -23,7 +22,7 @@ from ..engine.guard import (
 )
 from ..engine.observing import Observation
 from ..engine.state import RequestState, state_of
-from ..errors import ConfigurationError
+from ..errors import SAFE_METHODS, ConfigurationError
 from ..request.body import guard_input
 from ..request.proxies import actual, current_context
 from ..response.headers import forbid_storing, may_be_stored

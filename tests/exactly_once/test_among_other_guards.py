@@ -5,7 +5,7 @@ import sys
 from contextlib import nullcontext
 
 import pytest
-from helpers.payment_database import KEY, Payment, errors_as_text, pay, payments
+from helpers.payment_database import KEY, Payment, PaymentApp, errors_as_text, pay, payments
 from sqlalchemy import create_engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -219,3 +219,24 @@ def test_what_is_remembered_decides_with_the_result_what_is_committed(
     site = pay_app(lambda session: (str(pay(session)), status), remember=remember)
     assert [site.post().status_code for _ in range(2)] == [status, status]
     assert (site.runs, site.count()) == (runs, count)
+
+
+@pytest.mark.parametrize("toggle", ["IDEMPOTENCE_ENABLED", "IDEMPOTENCE_KEY_ENABLED"])
+def test_a_guard_that_is_switched_off_commits_and_rolls_back_beside_any_store(tmp_path, toggle):
+    site = PaymentApp(f"sqlite:///{tmp_path}/books.db", store=MemoryStore())
+    errors_as_text(site)
+    assert "needs the store in the session's own database" in site.post().text
+    site.app.config[toggle] = False
+    assert [site.post(amount=amount).status_code for amount in (1, 2)] == [201, 201]
+    site._view = lambda session: (str(pay(session)), 422)
+    assert site.post().status_code == 422
+    site._view = lambda session: pay(session) and {}["none"]
+    site.app.testing = True
+    with pytest.raises(KeyError):
+        site.post()
+    assert (site.amounts(), site.runs) == ([1, 2], 4)
+    site.app.testing = False
+    site.app.config[toggle] = True
+    assert site.post().status_code == 500
+    assert site.runs == 4
+    site.close()

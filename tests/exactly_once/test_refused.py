@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import closing, suppress
 
 import pytest
 from flask import got_request_exception
@@ -143,6 +144,7 @@ def test_having_written_to_another_database_before_is_refused(two):
 
 FIRST_USE = """
 import sys
+from contextlib import closing, suppress
 from flask import Flask
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
@@ -237,3 +239,28 @@ MAY_WRITE = [
 @pytest.mark.parametrize("statement", READS + MAY_WRITE)
 def test_a_statement_may_write_unless_it_is_known_to_read(statement):
     assert may_write(statement) is (statement in MAY_WRITE)
+
+
+def test_a_view_that_swallows_the_refusal_of_its_rollback_leaves_the_key_free(pay_app):
+    def view(session):
+        pay(session)
+        with suppress(ConfigurationError):
+            session.remove()
+        return "paid", 201
+
+    site = errors_as_text(pay_app(view))
+    assert "must not have" in site.post().text
+    assert (site.count(), list(site.store.scan(""))) == (0, [])
+    site._view = None
+    assert [site.post().status_code for _ in range(2)] == [201, 201]
+    assert site.count() == 1
+
+
+def test_rows_that_are_locked_before_the_guard_are_named(postgres):
+    with closing(PaymentApp(postgres.new_database())) as site:
+        errors_as_text(site)
+        assert site.post("one").status_code == 201
+        locked = select(Payment).with_for_update()
+        site.before = lambda: site.session.scalars(locked).all()
+        assert "row locks (SELECT ... FOR UPDATE) from before its guard" in site.post("two").text
+        assert site.count() == 1

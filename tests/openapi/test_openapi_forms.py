@@ -287,6 +287,16 @@ def test_whole_app_mode_is_described_before_it_is_set_up(name, method, problems,
     assert headers_of(operation) == (["Idempotency-Key"] if problems else [])
 
 
+def test_a_locked_search_by_query_is_described_as_openapi_3_2_has_it():
+    """By the helper itself: apispec does not take operations of this method yet."""
+    app = make_app()
+    app.add_url_rule("/", "search", no_repeat_submit(methods=["QUERY"])(done), methods=["QUERY"])
+    operations = {"query": {"responses": {}}}
+    [plugin] = spec_of(app).plugins
+    plugin.operation_helper("/", operations, view=app.view_functions["search"])
+    assert list(operations["query"]["responses"]) == [409, 503]
+
+
 def test_openapi_2_is_refused():
     with pytest.raises(ConfigurationError, match="OpenAPI 3"):
         spec_of(make_app(), "2.0")
