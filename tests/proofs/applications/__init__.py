@@ -1,0 +1,1 @@
+"""Test suites of other projects, with the extension on every application that they make."""
