@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 EXPECTED = {
     r"settings: IDEMPOTENCE_WATCH,": "the setting is gone",
-    r"(?s)commands: .*\bwatch\b": "the command, its setting and its check are gone",
+    r"(?s)commands: .*(\bwatch\b|_WATCH\b)": "the command, its setting and its check are gone",
     r"(?m)^\+error ConfigurationError: .* and no dotted names": "dotted names are refused",
     r"(?m)^\+error ConfigurationError: .* takes a collection of names": "names are strings",
     r"(?s)arguments: .*(key|compare)=lambda.*UUID": "these functions may return a UUID",
