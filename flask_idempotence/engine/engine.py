@@ -17,7 +17,7 @@ from flask import Flask, Request, Response, has_request_context
 from ..config.runtime import Switches
 from ..config.settings import CLOCK_SKEW, REPEATS
 from ..errors import ConfigurationError
-from ..request.body import untouched
+from ..request.observed import untouched
 from ..request.proxies import current_context, current_request
 from ..request.tokens import Token
 from ..response.headers import RESPONSE_STATE

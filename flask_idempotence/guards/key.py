@@ -154,8 +154,7 @@ class KeyGuard(ViewGuard):
         self._pattern = None  # for tokens of this application, too
         if self.key_pattern is not None and not self._takes_token:
             self._pattern = re.compile(self.key_pattern, re.ASCII)
-        ignored = frozenset(self.ignore or ()).union(config.ignored_args)
-        self._selection = Selection(ignored=ignored, files=True)
+        self._selection = Selection.by_route(config, None, self.ignore, files=True)
         self._at_most_once = given.guarantee_in(config) == "at-most-once"
 
     def time_to_keep(self, given: object) -> float:

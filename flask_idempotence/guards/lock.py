@@ -93,8 +93,7 @@ class LockGuard(ViewGuard):
             self.interval = check("no_repeat_submit(interval=...)", self.interval)
 
     def prepare(self, config: Config, given: Self) -> None:
-        ignored = frozenset(self.ignore or ()).union(config.ignored_args)
-        self._selection = Selection(self.only, ignored)
+        self._selection = Selection.by_route(config, self.only, self.ignore)
         # Without an interval every success is released by a call, so a short lease saves none.
         self._lease = min(max(self.interval or config.lease, SHORTEST_LEASE), config.lease)
         self._is_worded = given.message is not None

@@ -9,7 +9,7 @@ import hashlib
 import io
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, partialmethod
 from itertools import chain
@@ -17,7 +17,6 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
 from flask import Flask, Request, Response, after_this_request
-from werkzeug.datastructures import iter_multi_items
 from werkzeug.exceptions import (
     ClientDisconnected,
     HTTPException,
@@ -28,7 +27,7 @@ from werkzeug.exceptions import (
 from werkzeug.wsgi import LimitedStream, get_content_length
 
 from ..errors import ConfigurationError
-from .proxies import current_request, session_as_it_was
+from .proxies import current_request
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -51,7 +50,7 @@ WATCHED = "flask_idempotence.input"
 """Where it has the watched input of the server, which the application may replace by its own."""
 
 OBSERVED = "flask_idempotence.observed"
-"""Where it has its own entries as they were, while a guard asks that only observes."""
+"""Where it has a function in place of `_read`, while a guard asks that only observes."""
 
 _CODED = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 """The first bytes of a body that is still coded (RFC 1952, RFC 8878)."""
@@ -154,7 +153,7 @@ class WatchedInput(Input):
     def read_ahead(self, most: int) -> tuple[bytes, Exception | None]:
         """Return as many of the next bytes, and an error in their place: they are read again."""
         before, self.is_guarded = vars(self).copy(), False
-        data, error = _read_at_most(self, most)
+        data, error = read_at_most(self, most)
         is_short = error is None and self.is_broken
         vars(self).update(before)
         if data or error is not None:
@@ -273,7 +272,7 @@ def body_of(request: Request) -> Body:
     """Return the body of a request, which the view can still read, under its own limits."""
     if (body := kept_body(request.environ)) is None:
         if data := vars(request).get("_cached_data"):  # the application keeps what it has read
-            return _in_memory(data)
+            return in_memory(data)
         body = _read_and_keep(request)
     if body.is_rest:
         raise ConfigurationError(
@@ -289,39 +288,6 @@ def read_whole(request: Request) -> None:
     is_parsed = known.get("_cached_data") or known.get("form") or known.get("files")
     if not is_parsed and kept_body(request.environ) is None:
         _read_and_keep(request)
-
-
-class NotKept(Exception):
-    """A body is not kept whole for a guard that only observes; the text says why."""
-
-
-@contextmanager
-def untouched(request: Request) -> Iterator[None]:
-    """Let a guard ask that only observes: a request and its session are as before afterwards.
-
-    The guard, and functions of the application that it calls, read a body that is kept whole in
-    memory, by the code of a guard that is enforced, or raise `NotKept`. The view reads it again.
-    """
-    environ, known = request.environ, vars(request)
-    attributes, kept = known.copy(), kept_body(environ)
-    entries = {name: environ.get(name) for name in ("wsgi.input", KEPT)}
-    environ[OBSERVED] = entries, attributes
-    streams = [file.stream for _, file in iter_multi_items(known.get("files", ()))]
-    if kept is not None:
-        known.pop("stream", None)  # Werkzeug's own counts what is read of it
-        streams.append(kept.stream)
-    try:
-        with session_as_it_was(), ExitStack() as positions:
-            for stream in streams:
-                positions.enter_context(rewound(stream))
-            yield
-    finally:
-        if "files" not in attributes:
-            request.close()
-        known.clear()
-        known.update(attributes)
-        environ.update(entries)
-        del environ[OBSERVED]
 
 
 def was_parsed(request: Request) -> bool:
@@ -395,10 +361,8 @@ def _read_and_keep(request: Request) -> Body:
     if is_altered:  # by the application, such as decompressed: it has another length
         length = None
     is_begun = watched is not None and watched.is_begun
-    if OBSERVED in environ:
-        body = _read_and_put_back(request, length, limit)
-    else:
-        body = _read(source, length, limit)
+    observed: Callable[..., Body] | None = environ.get(OBSERVED)
+    body = (observed or _read)(source, length, limit)
     body.is_rest = is_begun and (is_watched or isinstance(source, LimitedStream))
     environ["wsgi.input"] = body.stream
     environ[KEPT] = body
@@ -412,7 +376,7 @@ def _read(source: IO[bytes], length: int | None, limit: int | None) -> Body:
     data = source.read(PIECE)
     more = b"" if len(data) == length else source.read(PIECE)
     if not more and (limit is None or len(data) <= limit):
-        return _in_memory(data)
+        return in_memory(data)
     file, size = KeptFile(IN_MEMORY), 0
     try:
         for piece in chain((data, more), iter(partial(source.read, PIECE), b"")):
@@ -431,7 +395,7 @@ def _read(source: IO[bytes], length: int | None, limit: int | None) -> Body:
             retry_after=1,
         ) from error
     if size <= IN_MEMORY:
-        return _in_memory(file.read())
+        return in_memory(file.read())
 
     @after_this_request
     def close(response: Response) -> Response:
@@ -441,41 +405,7 @@ def _read(source: IO[bytes], length: int | None, limit: int | None) -> Body:
     return Body(file, size, None)
 
 
-def _read_and_put_back(request: Request, length: int | None, limit: int | None) -> Body:
-    """Read a body that fits into memory; leave an input of the same bytes, up to its error."""
-    environ, stream = request.environ, vars(request).get("stream")
-    source: Any = environ["wsgi.input"]
-    watched = environ.get(WATCHED)
-    if isinstance(stream, io.BytesIO):
-        return _in_memory(stream.getvalue()[stream.tell() :])
-    is_watched = source is watched and (
-        stream is None or stream is watched or isinstance(stream, LimitedStream)
-    )
-    if not (is_watched or stream is None or stream is source):
-        raise NotKept("the application reads the body by a stream of its own")
-    if watched is None and not environ.get("wsgi.input_terminated"):
-        return _in_memory(b"")
-    too_long = NotKept(f"the body is longer than {IN_MEMORY} bytes")
-    if length is not None and length > IN_MEMORY:
-        raise too_long
-    if is_watched:
-        data, error = source.read_ahead(IN_MEMORY + 1)
-    else:
-        data, error = _read_at_most(source, IN_MEMORY + 1)
-        again, (entries, attributes) = Again(data, source, error), environ[OBSERVED]
-        entries["wsgi.input"] = again
-        if stream is not None:
-            attributes["stream"] = again
-    if error is not None:
-        raise error if isinstance(error, HTTPException) else ClientDisconnected from error
-    if limit is not None and len(data) > limit:
-        raise RequestEntityTooLarge
-    if len(data) > IN_MEMORY:
-        raise too_long
-    return _in_memory(data)
-
-
-def _read_at_most(source: IO[bytes] | Input, most: int) -> tuple[bytes, Exception | None]:
+def read_at_most(source: IO[bytes] | Input, most: int) -> tuple[bytes, Exception | None]:
     data = bytearray()
     try:
         while len(data) < most and (piece := source.read(min(PIECE, most - len(data)))):
@@ -493,7 +423,7 @@ def _is_decoded(data: bytes, mark: bytes | None) -> bool:
     return mark is None or not mark.startswith(data[: len(mark)])
 
 
-def _in_memory(data: bytes) -> Body:
+def in_memory(data: bytes) -> Body:
     return Body(io.BytesIO(data), len(data), data)
 
 

@@ -18,8 +18,9 @@ from flask import Flask, Request
 
 from ..config.settings import Config
 from ..errors import ConfigurationError
-from .body import body_of, digest_of
+from .body import IN_MEMORY, body_of, digest_of
 from .forms import FORMS, compared_form
+from .json_text import offer_json, read_json
 
 HASH_BYTES = 16
 """A keyed hash is cut to 128 bits: collisions cannot be searched for without the key."""
@@ -41,7 +42,17 @@ def _uuid(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
-canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_uuid).encode
+# Without the check for cycles, which a JSON text cannot have: a sixth of the time.
+canonical_json = json.JSONEncoder(
+    check_circular=False, sort_keys=True, separators=(",", ":"), default=_uuid
+).encode
+
+LONGEST_JSON = 1 << 16
+"""Bytes of the longest JSON that counts by its meaning; a longer one counts by its bytes.
+
+A client may send what takes longer to compare than to parse. Where a route chooses arguments,
+which takes the meaning, the limit is that in memory.
+"""
 
 
 class Selection(NamedTuple):
@@ -52,6 +63,20 @@ class Selection(NamedTuple):
     ignored: frozenset[str] = frozenset()
     files: bool = False
     """Whether uploaded files count, by their names and contents."""
+    longest_json: int = LONGEST_JSON
+
+    @classmethod
+    def by_route(
+        cls,
+        config: Config,
+        only: frozenset[str] | None,
+        ignore: frozenset[str] | None,
+        *,
+        files: bool = False,
+    ) -> Selection:
+        ignored = frozenset(ignore or ()).union(config.ignored_args)
+        is_chosen = only is not None or bool(ignore)
+        return cls(only, ignored, files, IN_MEMORY if is_chosen else LONGEST_JSON)
 
     def of(self, arguments: _Arguments) -> _Arguments:
         if self.only is not None:
@@ -64,8 +89,8 @@ class Selection(NamedTuple):
 def canonical_request(request: Request, selection: Selection, *scope: str) -> bytes:
     """Return the canonical text of a request: its scope, method, endpoint, arguments and body.
 
-    The view can still read the body. JSON that is nested too deep, ambiguous or longer than the
-    limit in memory counts by its bytes, and so does a form that is not plainly one, is beyond a
+    The view can still read the body. JSON that is nested too deep, ambiguous or longer than its
+    limit counts by its bytes, and so does a form that is not plainly one, is beyond a
     limit, or has a part without a name.
     """
     query: _Arguments = {}
@@ -115,61 +140,16 @@ def _body(request: Request, selection: Selection) -> list[object]:
     body = body_of(request)
     if not body.size:
         return []
-    if request.is_json and body.data is not None:
-        kind, value = _read_json(body.data)
+    if request.is_json and body.data is not None and body.size <= selection.longest_json:
+        kind, value = read_json(body.data)
+        if kind == "json":
+            offer_json(request, body.data, value)
         if isinstance(value, dict):
             return [kind, selection.of(value)]
         return [kind, None if selection.only is not None else value]
     if selection.only is not None and not request.is_json:
         return []
     return ["bytes", digest_of(body.stream)]
-
-
-def _read_json(data: bytes) -> tuple[str, object]:
-    """Return the kind and the value of a JSON text, in which numbers count as they are written.
-
-    The kind is `"json"` where the value is written again as it was. Else it is `"exact"`: numbers
-    with a fraction or an exponent are texts then, and marked.
-    """
-    encoding = "utf-8" if data.startswith(b'{"') else json.detect_encoding(data)
-    text = data.decode(encoding, "surrogatepass")
-    try:
-        return "json", _read(text)
-    except _UnusualNumber:
-        return "exact", _marked(_read_as_written(text))
-
-
-class _UnusualNumber(Exception):
-    """A number that a double would not be written as, or not be equal to."""
-
-
-class _Written(str):
-    """A number as it is written."""
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("An object has two values of one name.")
-    return value
-
-
-def _double(text: str) -> float:
-    if repr(value := float(text)) != text:
-        raise _UnusualNumber
-    return value
-
-
-def _marked(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _marked(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return ["list", *map(_marked, value)]
-    return ["number", str(value)] if isinstance(value, _Written) else value
-
-
-_read = json.JSONDecoder(object_pairs_hook=_object, parse_float=_double).decode
-_read_as_written = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Written).decode
 
 
 class Keyring:

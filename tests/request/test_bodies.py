@@ -1,10 +1,12 @@
 """A view reads its body as if no guard had."""
 
 import io
+import json
 from itertools import islice
 
 import pytest
 from flask import Response, request
+from flask.json.provider import DefaultJSONProvider
 from helpers.request_bodies import (
     BODIES,
     BYTES,
@@ -21,6 +23,8 @@ from helpers.request_bodies import (
 from werkzeug.wrappers import Request as PlainRequest
 
 from flask_idempotence import idempotent, no_repeat_submit, one_time_token
+from flask_idempotence.request.body import IN_MEMORY
+from flask_idempotence.request.fingerprint import LONGEST_JSON
 
 
 def data():
@@ -229,3 +233,92 @@ def test_a_body_that_is_replaced_between_two_guards_is_compared_anew():
     app = app_with(replacing, no_repeat_submit(60))
     answers = [post(app, b"packed", BYTES, **{"X-Body": text}) for text in ("one", "one", "two")]
     assert [answer.status_code for answer in answers] == [404, 404, 422]
+
+
+# JSON that the guard has parsed
+
+
+def keep_what_is_read(seen):
+    def view():
+        value = request.get_json()
+        seen.append(json.dumps(value))
+        value["a"].append("altered")
+        return {"again": request.get_json(cache=False)}
+
+    return view
+
+
+@pytest.mark.parametrize("guard", ["lock", "key", "key in lock", "token"])
+def test_what_a_view_alters_nobody_else_sees(guard):
+    """The view is given the value that the guard has parsed, and only once."""
+    seen = []
+    app = app_with(keep_what_is_read(seen), GUARDS[guard])
+    sent = b'{"a": [1, 2.5, "x"]}'
+    answers = [post(app, sent, JSON, **{"Idempotency-Key": key}) for key in ("1", "1", "2")]
+    assert set(seen) == {'{"a": [1, 2.5, "x"]}'}
+    assert answers[0].json == {"again": {"a": [1, 2.5, "x"]}}
+    # A repeat is recognised by what was sent.
+    assert [answer.status_code for answer in answers[:2]] in ([200, 409], [200, 200])
+    assert len(seen) < 3 or guard == "token"
+
+
+def test_the_value_is_parsed_once_by_guard_and_view(monkeypatch):
+    parsed = []
+    plain = DefaultJSONProvider.loads
+
+    def loads(self, text, **options):
+        parsed.append(text)
+        return plain(self, text, **options)
+
+    monkeypatch.setattr(DefaultJSONProvider, "loads", loads)
+    app = app_with(lambda: request.get_json(), GUARDS["key"])  # noqa: PLW0108
+    sent = [b'{"a": 1}', b'{"a": 1.50}']
+    for number, text in enumerate(sent):
+        length = {"CONTENT_LENGTH": str(len(text))}
+        answer = send(app, text, JSON, length, {"Idempotency-Key": str(number)})
+        assert answer.status_code == 200
+    assert parsed == sent[1:]  # which a double does not hold as it is written
+
+
+class Reading(DefaultJSONProvider):
+    """A provider that reads JSON in its own way."""
+
+    def loads(self, text, **options):
+        return {"own": super().loads(text, **options)}
+
+
+@pytest.mark.parametrize("guard", ["lock", "key"])
+def test_a_provider_of_the_application_reads_in_its_own_way(guard):
+    app = app_with(lambda: request.get_json(), GUARDS[guard])  # noqa: PLW0108
+    app.json = Reading(app)
+    answer = send(app, b'{"a": 1}', JSON, {"CONTENT_LENGTH": "8"}, {"Idempotency-Key": "k"})
+    assert json.loads(answer.data) == {"own": {"a": 1}}
+
+
+def means_the_same(guard, size):
+    """Whether two JSON texts of this size are one request, which differ only in their order."""
+    app = app_with(nothing, guard)
+    fill = "x" * (size - len('{"a": 1, "b": ""}'))
+    sent = (f'{{"a": 1, "b": "{fill}"}}', f'{{"b": "{fill}", "a": 1}}')
+    assert {len(text) for text in sent} == {size}
+    statuses = [post(app, text.encode(), JSON).status_code for text in sent]
+    return {(200, 200): True, (200, 422): False}[tuple(statuses)]
+
+
+@pytest.mark.parametrize(
+    ("guard", "most"),
+    [
+        (idempotent(), LONGEST_JSON),
+        (idempotent(ignore=["c"]), IN_MEMORY),
+    ],
+)
+def test_json_counts_by_its_meaning_up_to_a_number_of_bytes(guard, most):
+    assert means_the_same(guard, most)
+    assert not means_the_same(guard, most + 1)
+
+
+@pytest.mark.parametrize("chosen", [{"only": ["a"]}, {"ignore": ["c"]}])
+def test_a_lock_that_chooses_arguments_reads_longer_json(chosen):
+    app = app_with(nothing, no_repeat_submit(60, **chosen))
+    sent = [b'{"a": 1, "c": "%b"}' % (b"x" * (LONGEST_JSON + more)) for more in (0, 0)]
+    assert [post(app, text, JSON).status_code for text in sent] == [200, 409]
