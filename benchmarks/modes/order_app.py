@@ -1,12 +1,13 @@
 """The common parts of all variants: one view, the same settings and the same requests.
 
-Every variant is a Flask application of its own. Its view reads the JSON body and answers with a
-small dict.
+Every variant is a Flask application of its own. Its view answers with a small dict; `WORK` says
+whether it reads its JSON, and how long that is.
 """
 
 import io
 import itertools
 import json
+from dataclasses import dataclass
 
 from flask import Flask, request
 from measuring.timing import DONE, Prepare, Variant
@@ -16,11 +17,31 @@ URL = "/orders"
 HEADERS = {"HTTP_AUTHORIZATION": "Bearer eyJhbGciOiJIUzI1NiJ9.c3ViOjQyMTc"}
 
 _numbers = itertools.count(10_000_000)
+_LINE = {"item": "espresso machine", "quantity": 2, "price": 129.5, "tags": ["kitchen", "gift"]}
+_LINE_BYTES = len(json.dumps(_LINE)) + 2
+
+
+@dataclass
+class Work:
+    """What each view does, and gets."""
+
+    bytes: int = 100  # of the body, about
+    reads: bool = True  # its JSON
+
+    @property
+    def name(self) -> str:
+        size = f"{self.bytes} B" if self.bytes < 1000 else f"{self.bytes // 1000} kB"
+        return f"{size}, {'read' if self.reads else 'unread'}"
+
+
+WORK = Work()
 
 
 def order() -> bytes:
-    """Return a body of about 100 bytes; each is new."""
+    """Return a body of about so many bytes; each is new."""
     content = {"order": next(_numbers), "item": "espresso machine", "quantity": 2}
+    if WORK.bytes > 200:
+        content["lines"] = [_LINE] * ((WORK.bytes - 100) // _LINE_BYTES)
     return json.dumps({**content, "address": "12 Example Street, 12345 Town"}).encode()
 
 
@@ -60,8 +81,8 @@ def orders(count: int) -> list[dict]:
 def answer() -> dict:
     """Do the work of every view."""
     request.environ[DONE] = True
-    order = request.get_json()
-    return {"order": order["order"], "status": "created"}
+    number = request.get_json()["order"] if WORK.reads else 10_000_000
+    return {"order": number, "status": "created"}
 
 
 def application(name: str, view=answer, **settings) -> Flask:
