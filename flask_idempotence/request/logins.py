@@ -42,7 +42,7 @@ def flask_login_user(asked: Asked) -> list[Sender]:
         return []
     if not any(getattr(manager, f"{kind}_callback", True) for kind in ("user", "request")):
         return []  # it has no way to load a user, and would raise
-    if OBSERVED in asked.request.environ and "_login_user" not in actual(g):
+    if asked.request.environ.get(OBSERVED) and "_login_user" not in actual(g):
         # Loading could sign the user in or out: the id in the session is the same one.
         session = session_with_content()
         found = None if session is None else id_of(session.get("_user_id"))

@@ -44,7 +44,7 @@ def untouched(request: Request) -> Iterator[None]:
     """
     environ, known = request.environ, vars(request)
     attributes, kept = known.copy(), kept_body(environ)
-    entries = {name: environ.get(name) for name in ("wsgi.input", KEPT)}
+    entries = {name: environ.get(name) for name in ("wsgi.input", KEPT, OBSERVED)}
     environ[OBSERVED] = partial(_read_and_put_back, environ, entries, attributes)
     streams = [file.stream for _, file in iter_multi_items(known.get("files", ()))]
     if kept is not None:
@@ -61,7 +61,6 @@ def untouched(request: Request) -> Iterator[None]:
         known.clear()
         known.update(attributes)
         environ.update(entries)
-        del environ[OBSERVED]
 
 
 def _read_and_put_back(

@@ -617,6 +617,14 @@ def test_endpoints_that_would_be_closed_answer(caplog):
     assert told(pair.app)[0] != "200 OK"
 
 
+def test_a_token_may_be_issued_while_a_guard_asks():
+    idempotence = Idempotence()
+    guard = idempotent(key=lambda: idempotence.issue_token() and request.get_data(as_text=True))
+    pair = Pair(guard, idempotence=idempotence)
+    pair.send(times=2, data=b"key")
+    assert pair.reasons == [("key", "replay")]
+
+
 def test_a_page_with_a_field_gets_no_header_and_needs_no_store(caplog):
     for store in (MemoryStore(), DeadStore()):
         pair = Pair(one_time_token(), store=store)
