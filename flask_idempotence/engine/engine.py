@@ -289,9 +289,15 @@ class Engine:
         app, keyring = self.services.app, self.services.keyring
         is_on = self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
         observes = self.observes(app)
-        with untouched(request) if observes and request is not None else nullcontext():
-            token = self.services.tokens.make(app, request, purpose)
         claim = Claim(app, TokenIssue(), None if request is None else request.endpoint)
+        try:
+            with untouched(request) if observes and request is not None else nullcontext():
+                token = self.services.tokens.make(app, request, purpose)
+        except Exception as error:
+            if not observes:
+                raise
+            self.report_observed(claim, "error", error)  # of an identity_loader
+            token = self.services.tokens.make(app, None, purpose)
         claim.key = keyring.store_key(app, "token", purpose or "-", token.name)
         subject = keyring.subject(app, token.bearer.text)
         put = partial(self.store.put_token, claim.key, subject, self.config.token_ttl)

@@ -16,7 +16,7 @@ from flask import Flask, Request, g
 from .body import OBSERVED
 from .credentials import carried_headers, read_authorization
 from .fingerprint import canonical_json
-from .proxies import actual, session_with_content
+from .proxies import actual, session_with_content, unproxied
 from .senders import Asked, Sender, id_of, whole_of, within
 
 
@@ -31,7 +31,7 @@ def users_of(asked: Asked) -> list[Sender]:
         found += _authlib_user(token)
     user = left.get("flask_httpauth_user")
     if user is not None and not isinstance(user, bool):
-        found += _httpauth_user(user, asked.request)
+        found += _httpauth_user(unproxied(user), asked.request)
     return found
 
 

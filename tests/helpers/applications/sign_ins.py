@@ -24,6 +24,7 @@ from flask_login import AnonymousUserMixin, LoginManager, UserMixin, login_user
 from flask_security import Security, UserDatastore
 from flask_security import UserMixin as SecurityUserMixin
 from flask_session import Session
+from werkzeug.local import LocalProxy
 
 from flask_idempotence import idempotent, no_repeat_submit, one_time_token
 from helpers.apps import GuardedApp
@@ -385,12 +386,15 @@ def in_a_row(id_):
     return row
 
 
+def of_a_table(person):
+    return (Row if person.table == "staff" else Customer)(person.user)
+
+
 RETURNED = {
     "a text": lambda person: person.user,
     "an integer": lambda person: int(person.user),
-    "an object with an id": lambda person: (Row if person.table == "staff" else Customer)(
-        person.user
-    ),
+    "an object with an id": of_a_table,
+    "a proxy": lambda person: LocalProxy(lambda: of_a_table(person)),
     "an object with get_id()": lambda person: WithGetId(person.user),
     "a mapping": lambda person: {"id": person.user, "balance": next(_serial)},
     "a named tuple": lambda person: Balance(person.user, next(_serial)),
@@ -495,7 +499,7 @@ class MultiByHeaders(Multi):
 
 
 def returning(way, returned):
-    tells = ("user", "table") if returned == "an object with an id" else way.tells
+    tells = ("user", "table") if returned in ("an object with an id", "a proxy") else way.tells
     # Counted by the credentials, in which this changes.
     stays = () if returned in WITHOUT_AN_ID else way.stays
     doc = f"{way.__doc__}, {returned}"
