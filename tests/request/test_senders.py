@@ -94,19 +94,20 @@ def test_the_address_does_not_count_beside_a_user(ways):
     assert site.takes_for_one("a key of its own", visitor, visitor, visitor.move)[0]
 
 
-GUESTS = [way for way in WAYS if way.admits_guests]
+GUESTS = {way: None for way in WAYS if way.admits_guests}
+GUESTS[LoadedPart] = PERSON  # guests of one tenant
 
 
 @pytest.mark.parametrize("way", GUESTS, ids=lambda way: way.__doc__)
 def test_a_guest_is_known_by_his_key_or_else_by_his_address(way):
-    site = Site(way)
-    one, other = site.visitor(None), site.visitor(None)
+    site, guest = Site(way), GUESTS[way]
+    one, other = site.visitor(guest), site.visitor(guest)
     other.move()
     assert site.takes_for_one("a token", one, other)[0]
     assert site.takes_for_one("a key of its own", one, other)[0]
     for guard in ("a lock", "a key"):
         assert site.takes_for_two(guard, one, other)[0]
-        assert site.takes_for_one(guard, one, site.visitor(None))[0]
+        assert site.takes_for_one(guard, one, site.visitor(guest))[0]
 
 
 @pytest.mark.parametrize("guard", ["a key of its own", "a token"])
