@@ -30,10 +30,9 @@ Call = tuple[str, *tuple[str | bytes | int, ...]]
 class Deployment:
     """A server at one address; subclasses: one that sentinels name, the primaries of a cluster.
 
-    `deadline.begin` goes before each operation, which may be several calls. Its time is for
-    discovery, connecting and redirections, too. (The look-up of a host name is the operating
-    system's and not bounded by it.) The methods that subclasses override raise RedisError or
-    OSError where no server answers.
+    `operation` marks the methods of a store, which may be several calls. Its time is for
+    discovery, connecting and redirections, too. The methods that subclasses override raise
+    RedisError or OSError where no server answers.
 
     Attributes:
         replicas: how many must have the write of a script before its reply counts.

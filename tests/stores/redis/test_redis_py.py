@@ -1,4 +1,4 @@
-"""The two methods of redis-py that are overridden, and its settings, on the oldest and newest."""
+"""The method of redis-py that is overridden, and its settings, on the oldest and newest."""
 
 import pytest
 import redis
