@@ -72,7 +72,8 @@ def find(told, mutants):
     alike = [
         (ratio, each.function == told["function"], each)
         for each in mutants
-        if (ratio := _ratio(each.removed, told["removed"])) >= ALIKE
+        if each.file.split("/")[1] == told["file"].split("/")[1]  # of the same wing
+        and (ratio := _ratio(each.removed, told["removed"])) >= ALIKE
         and _change(each.removed, each.added) == change
     ]
     alike.sort(key=lambda each: each[:2])
