@@ -12,7 +12,13 @@ from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError, DisconnectionError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    DBAPIError,
+    DisconnectionError,
+    InvalidRequestError,
+    OperationalError,
+    SQLAlchemyError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
@@ -21,7 +27,7 @@ from ..errors import NEEDS_DATABASE, ConfigurationError, StoreError
 from ..stores.base import Store
 from ..stores.sql import SqlStore, mysql
 from ..stores.sql.statements import MYSQL
-from .writes import LEVEL, commits_by_itself, has_written
+from .writes import LEVEL, commits_by_itself, has_written, joined_connection
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -103,13 +109,15 @@ def begin(session: Session) -> Connection:
     a conflict with the completion in REPEATABLE READ.
     """
     bind = session.get_bind()
-    if isinstance(bind, Engine) and bind.dialect.driver in _ISOLATING_BEGIN:
-        return session.connection(execution_options={"isolation_level": _ISOLATION})
+    may_isolate = isinstance(bind, Engine) and bind.dialect.driver in _ISOLATING_BEGIN
+    if may_isolate and joined_connection(session) is None:
+        with suppress(InvalidRequestError):  # a listener has begun the connection's transaction
+            return session.connection(execution_options={"isolation_level": _ISOLATION})
     connection = session.connection()
     if not isinstance(bind, Engine):
         return connection
-    # A listener of the application may have read or written at `after_begin`: a level cannot be
-    # set within a transaction.
+    # A listener of the application may have read or written: a level cannot be set within a
+    # transaction.
     is_begun = not commits_by_itself(connection)
     if is_begun and has_written(session):
         return connection

@@ -28,6 +28,7 @@ def site(request):
         yield site
 
 
+@pytest.mark.filterwarnings("ignore:Exception ignored.*BaseConnection.__del__")
 @pytest.mark.parametrize("status", [201, 422])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("to", "name"), EVENTS)
