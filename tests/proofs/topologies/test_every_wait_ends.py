@@ -358,7 +358,7 @@ def assert_nothing_is_lost(found, record_property):
     assert found["lost"] == [], found
     assert found["doubled"] == [], found
     assert found["acknowledged"] > CALLERS, found
-    assert found["failures"] > 0, found
+    assert sum(found["faults"].values()) > 0, found  # some are shorter than the deadline
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
