@@ -299,3 +299,24 @@ def test_an_async_view_is_settled_by_what_it_returns_or_raises(guard):
     headers = {"Idempotence-Token": app.test_client().get("/token").json["token"]}
     assert statuses(app, headers=headers) == [500, 201, 409]
     assert len(runs) == 2
+
+
+@pytest.mark.parametrize(("outside", "answers"), [(True, [201, 201]), (False, [201, 500])])
+def test_a_guard_of_smorest_belongs_outside_etag(outside, answers):
+    """Inside, a replay leaves it without the values of `response`, and each is a 500."""
+    app = make_app(API_TITLE="shop", API_VERSION="1", OPENAPI_VERSION="3.0.2", TESTING=False)
+    api, blueprint = flask_smorest.Api(app), flask_smorest.Blueprint("orders", "orders")
+
+    schema = Schema.from_dict({"id": fields.Integer()})
+
+    @blueprint.response(201, schema)
+    def view():
+        return {"id": 7}
+
+    guarded = idempotent()(blueprint.etag(view)) if outside else blueprint.etag(idempotent()(view))
+    blueprint.route("/orders", methods=["POST"])(guarded)
+    api.register_blueprint(blueprint)
+    client, headers = app.test_client(), {"Idempotency-Key": "one"}
+    sent = [client.post("/orders", headers=headers) for _ in range(2)]
+    assert [answer.status_code for answer in sent] == answers
+    assert not outside or sent[0].headers["ETag"] == sent[1].headers["ETag"]
