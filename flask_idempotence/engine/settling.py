@@ -426,7 +426,7 @@ class _WatchedBody(Iterator[Any]):
 def _report(claim: Claim, error: Exception) -> None:
     """Report an error of the application's listeners: its transaction is committed already."""
     _logger.error(
-        "A listener has raised after the commit, which stands: %s", claim, exc_info=error
+        "A listener raised an error after the commit, which holds: %s", claim, exc_info=error
     )
     if has_request_context():
         app = claim.app

@@ -48,7 +48,7 @@ def untouched(request: Request) -> Iterator[None]:
     environ[OBSERVED] = partial(_read_and_put_back, environ, entries, attributes)
     streams = [file.stream for _, file in iter_multi_items(known.get("files", ()))]
     if kept is not None:
-        known.pop("stream", None)  # Werkzeug's own counts what is read of it
+        known.pop("stream", None)  # Werkzeug's own counts the bytes that are read of it
         streams.append(kept.stream)
     try:
         with session_as_it_was(), ExitStack() as positions:

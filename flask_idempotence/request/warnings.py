@@ -130,7 +130,7 @@ class IdentityWarnings(_Once):
         if len(self._named) < _MOST_NAMED:
             unheard = {environ_key(key_header or ""), "HTTP_COOKIE", *_FORWARDED}
             for key in environ.keys() - self.known - unheard:
-                # Of those that are not told, anyone may send any number.
+                # A client may send any number of names that are not logged.
                 if not key.startswith("HTTP_") or (
                     environ[key] and self._tell("HEADERS", "header", header_name(key), request)
                 ):
@@ -143,7 +143,7 @@ class IdentityWarnings(_Once):
             self._check_address(request)
 
     def _tell(self, setting: str, kind: str, name: str, request: Request) -> bool:
-        """Name what does not count, once; return whether its name is to be told at all."""
+        """Log a name that does not count, once; return whether it may be logged at all."""
         if _NOT_TOLD.search(name) or plain_cookie(name) in RENEWED:
             return False
         if (setting, name) not in self._named and len(self._named) < _MOST_NAMED:
