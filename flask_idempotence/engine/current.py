@@ -10,8 +10,9 @@ from flask import Flask, has_request_context
 from ..errors import ConfigurationError
 from ..request.proxies import current_request
 from .engine import engine_of
-from .guard import Claim, Verdict
+from .guard import Claim
 from .state import claims_around, open_blocks, outlived_blocks, state_of
+from .values import Verdict
 
 _TOO_LATE = (
     "current_guard.{call} comes too late: {why}. Call it in the view, in an error handler, or in "

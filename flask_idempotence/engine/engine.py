@@ -34,21 +34,13 @@ from ..stores.base import (
     TokenOutcome,
     began_at,
 )
-from .guard import (
-    NO_QUESTION,
-    Claim,
-    Guard,
-    Question,
-    Services,
-    TokenIssue,
-    Unguarded,
-    Verdict,
-    ViewGuard,
-)
+from .debug_log import note
+from .guard import Claim, Guard, Services, TokenIssue, ViewGuard
 from .keeper import Keeper, PendingSettlement
 from .settling import Settling
 from .state import dispatched, state_of
 from .store_calls import OBSERVED_SECONDS, FailurePolicy
+from .values import NO_QUESTION, Question, Unguarded, Verdict
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -149,7 +141,7 @@ class Engine:
                     self.keeper.watch(claim)
                 if claim.is_granted:
                     if claim.app.debug:
-                        claim.note("claimed")
+                        note(claim, "claimed")
                     claim.emit(claimed, lease=claim.lease, waited=claim.waited)
             except BaseException:  # such as a time-out of gevent's, in a receiver
                 claim.judge(Verdict.NOT_RUN)
@@ -158,7 +150,7 @@ class Engine:
         elif found is not None and not isinstance(found, Claim):
             self._log(self._repeat_level, "replayed:", claim)
             if claim.app.debug:
-                claim.note("replayed")
+                note(claim, "replayed")
             claim.emit(replayed, waited=claim.waited)
         return found
 
@@ -166,13 +158,13 @@ class Engine:
         self, claim: Claim, question: Question | Unguarded, outer: Sequence[Claim]
     ) -> object:
         if isinstance(question, Unguarded):
-            claim.note(f"{question.reason}: the view runs unguarded")
+            note(claim, f"{question.reason}: the view runs unguarded")
             return self._unclaimed(claim)
         within = claim.guard.within
         while True:
             self.locate(claim, question)
             if outer and (held := self._held(outer, claim.key)) is not None:
-                claim.note("claimed already, by a guard further out")
+                note(claim, "claimed already, by a guard further out")
                 claim.guard.accept_outer(held)
                 begun = held.transaction
                 if within is None or (begun is not None and within.session() is begun.session):
@@ -182,7 +174,7 @@ class Engine:
                 claim.transaction = self.policy.call(claim, "begin", partial(within, self.store))
             found = self.ask_store(claim)
             if found is None:
-                claim.note("no answer from the store: the view runs unguarded")
+                note(claim, "no answer from the store: the view runs unguarded")
                 return None
             if isinstance(found, Claim):
                 if question.spends is not None:
@@ -312,7 +304,7 @@ class Engine:
             raise
         if is_stored:  # else it cannot be spent, and `store_failed` was sent
             claim.emit(token_issued, purpose=purpose)
-            claim.note("token issued", token.bearer)
+            note(claim, "token issued", token.bearer)
         elif observes and is_on and self.policy.rejects(claim):
             self.report_observed(claim, StoreUnavailable.slug)
         return token.text
@@ -325,7 +317,7 @@ class Engine:
         claim = Claim(self.services.app, guard, None if request is None else request.endpoint)
         try:
             if self._enter(claim, ask(), ()) is not None:
-                claim.note("token spent")
+                note(claim, "token spent")
         except Refusal as refusal:
             self.announce(refusal, claim)
             raise
@@ -382,7 +374,7 @@ class Engine:
         level = self._repeat_level if refusal.slug in REPEATS else logging.INFO
         self._log(level, "rejected: reason=" + refusal.slug, claim)
         because = refusal.reason and f": {refusal.reason}"
-        claim.note(f"refused: {refusal.slug}{because}")
+        note(claim, f"refused: {refusal.slug}{because}")
         claim.emit(rejected, error=refusal, waited=claim.waited)
 
     def report_observed(
@@ -395,7 +387,7 @@ class Engine:
         self._log(self._repeat_level if is_repeat else level, told, claim)
         if error is not None:
             _logger.error("It would have raised: %s", claim, exc_info=error)
-        claim.note(f"observed: {reason}")
+        note(claim, f"observed: {reason}")
         claim.emit(observed, reason=reason)
 
     @staticmethod

@@ -1,9 +1,9 @@
-"""The interface of a mode: its questions, its answers, its settlements.
+"""The interface of a mode: a guard, and the claim that the engine makes for it.
 
 A guard holds the arguments of a decorator. At the first request of a route it is bound: a copy,
 which never changes, has the settings in place of omitted arguments. The engine asks it and acts:
 
-    question(request)         the operation to claim, or a reason to let the view run unguarded
+    question(request)     the operation to claim, or a reason to let the view run unguarded
     answer(claim, found)  the reply to a repeat: a response, a refusal, or another question
     settle(claim, now)    the end of a claim: release it, hold it, complete it with a record
 
@@ -17,35 +17,32 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from copy import copy
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from blinker import NamedSignal
 from flask import Flask, Request, Response, has_request_context
-from flask.logging import default_handler, has_level_handler
 
 from ..config.runtime import Callbacks
 from ..config.settings import Config, OnRepeat, OnStoreError
 from ..errors import ConfigurationError
 from ..exactly_once import TransactionFactory
-from ..request.body import WatchedInput
 from ..request.fingerprint import SHORT_HASH, Keyring
-from ..request.identity import Identities, Identity
+from ..request.identity import Identities
+from ..request.input import WatchedInput
 from ..request.proxies import current_request
-from ..request.tokens import Token, Tokens
+from ..request.tokens import Tokens
 from ..request.warnings import NearMisses
 from ..response.records import Records
-from ..response.refusals import Refusal
 from ..signals import emit, lease_lost
-from ..stores.base import NO_FINGERPRINT, ClaimOutcome, Completion, Outcome, TokenOutcome
+from ..stores.base import NO_FINGERPRINT, Completion
+from .values import NO_QUESTION, Found, Question, Settlement, Unguarded, Verdict
 
 if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction
 
 _logger = logging.getLogger("flask_idempotence")
-_debug_logger = _logger.getChild("debug")
 
 _SUCCESS = b'"success"'
 
@@ -63,96 +60,11 @@ class Services(NamedTuple):
     tokens: Tokens
 
 
-class Question(NamedTuple):
-    """An operation to claim; times are in seconds."""
-
-    name: bytes  # canonical text that names it; its keyed hash becomes the store key
-    content: bytes | None = None  # what a repeat must share; None where the name says everything
-    lease: float = 0.0  # the first one
-    renewed: float = 0.0  # each further lease; 0 for the setting `IDEMPOTENCE_LEASE`
-    keep: float = 0.0  # for which the key outlives a claim that is never settled
-    wait: float = 0.0  # for a running claim of the same request
-    spends: Token | None = None  # out of the store, in place of a claim
-    refusal: Refusal | None = None  # of the operation, without a look at the store
-    below: str = ""  # the store key of the operation of which it is a step
-    identity: Identity | None = None  # the sender, for the log in debug mode, if it counts
-
-    def __repr__(self) -> str:
-        return "<Question>"
-
-
-NO_QUESTION = Question(b"")
-"""Of a view that is not claimed."""
-
-
-class Unguarded(NamedTuple):
-    """The view runs without a claim, for this reason."""
-
-    reason: str
-
-
-class Verdict(Enum):
-    """The judgement about the result of a view or a block; `Claim.verdict` weighs the facts."""
-
-    SUCCEEDED = auto()
-    FINAL = auto()
-    """It failed for good: its writes are rolled back, and its record is kept."""
-    FAILED = auto()
-    """It failed, and may run again."""
-    NOT_RUN = auto()
-    """An inner guard has refused, and the view has not run: it may, even under at-most-once."""
-    KEPT = auto()
-    """`current_guard.keep()` was called."""
-    RELEASED = auto()
-    """`current_guard.release()` was called."""
-    CUT_OFF = auto()
-    """The body of the request broke off: the client sends it again."""
-    UNKNOWN = auto()
-    """Some of its writes were committed below the session, without its record."""
-
-
-FAILURES = (Verdict.FAILED, Verdict.NOT_RUN, Verdict.RELEASED, Verdict.CUT_OFF)
-"""The operation may run again."""
-
-SUCCESSES = (Verdict.SUCCEEDED, Verdict.KEPT)
-"""The transaction of `within=` is committed."""
-
-
-Found = ClaimOutcome | TokenOutcome
-"""The state of an operation that could not be claimed, as the store reports it."""
-
-
-class Settlement(NamedTuple):
-    """How a claim ends.
-
-    `keep` leaves the claim to its lease, and a token spent; `release` releases it; `renew` holds
-    it for so many seconds more; `complete` puts a record in its place for so many seconds;
-    `put_token` puts a spent token back, for the rest of its lifetime.
-    """
-
-    call: Literal["keep", "release", "renew", "complete", "put_token"]
-    seconds: float = 0.0
-    record: bytes = b""
-
-    def __repr__(self) -> str:
-        return f"<Settlement {self.call}>"
-
-
-KEEP = Settlement("keep")
-RELEASE = Settlement("release")
-
-
 _NOT_RENEWED = (
     " (the keeper's thread did not run in time to renew it: the view let no other thread run, the "
     "process was stopped, or its server keeps threads from running, as uWSGI does without "
     "enable-threads)"
 )
-
-_REASONS = {
-    Verdict.RELEASED: "current_guard.release()",
-    Verdict.KEPT: "current_guard.keep()",
-    Verdict.CUT_OFF: "the body of the request broke off",
-}
 
 Runner = tuple[int, int, object]
 """A process, a thread and an asyncio task."""
@@ -255,64 +167,6 @@ class Claim:
     def __str__(self) -> str:
         return f"mode={self.guard.mode} endpoint={self.endpoint} key={self.short_key}"
 
-    # The log in debug mode
-
-    def note(self, decision: str, identity: Identity | None = None) -> None:
-        """In debug mode, log the decision about this claim, with its facts.
-
-        The decision must hold no credentials, addresses, arguments, keys or tokens. Of the
-        identity, by default the question's, the line has the sources only.
-        """
-        if not self.app.debug:
-            return
-        _show_debug_log()
-        facts = (" ".join(self._facts(identity)) + self.route).lstrip()
-        text = f"{decision} ({facts})" if facts else decision
-        _debug_logger.debug(
-            "Flask-Idempotence: %s at %r: %s", self.guard.decorator, self.endpoint, text
-        )
-
-    def _facts(self, identity: Identity | None) -> Iterator[str]:
-        question = self.question
-        if (identity := identity or question.identity) is not None:
-            yield f"identity={identity.sources or 'none'}"
-        for name, seconds in (("lease", question.lease), ("wait", question.wait)):
-            if seconds:
-                yield f"{name}={seconds:g}s"
-        if self.waited:
-            yield f"waited={self.waited:.3g}s"
-        if self.short_key is not None:
-            yield f"key={self.short_key}"
-
-    def note_settlement(self, settlement: Settlement, outcome: Outcome | None) -> None:
-        """Log how the claim was settled, and why; outcome is None without the store's answer."""
-        ends = {
-            "keep": "token stays spent",
-            "release": "released",
-            "renew": f"held for another {settlement.seconds:.3g} s",
-            "complete": f"record kept for {settlement.seconds:g} s",
-            "put_token": "token put back",
-        }
-        if self.owner:
-            ends["keep"] = f"held until {self.lease:g} s after the claim"
-        text = f"{self.reason}: {ends[settlement.call]}"
-        if outcome is None:
-            text += ", but the store has not acknowledged it"
-        elif outcome is Outcome.STALE:
-            text += ", but the lease was lost before"
-        self.note(text)
-
-    @property
-    def reason(self) -> str:
-        """The reason for the verdict."""
-        if (verdict := self.verdict) in _REASONS:
-            return _REASONS[verdict]
-        raised = "an exception" if self.has_raised else ""
-        if not self.status:
-            return raised or "end of the block"
-        failed = "" if verdict is Verdict.SUCCEEDED else ", a failure"
-        return f"status {self.status}{raised and ' after an exception'}{failed}"
-
     # The view
 
     def leave(self, *, raised: bool) -> None:
@@ -376,14 +230,6 @@ class Claim:
             reason = _NOT_RENEWED if is_missed else ""
             _logger.warning("A lease was lost: %s%s", self, reason)
             self.emit(lease_lost, during=during)
-
-
-def _show_debug_log() -> None:
-    """Show the lines on the console unless logging is set up otherwise, as Flask does its own."""
-    if not (_debug_logger.level or _logger.level):
-        _debug_logger.setLevel(logging.DEBUG)
-    if not has_level_handler(_debug_logger):
-        _debug_logger.addHandler(default_handler)
 
 
 def argument(

@@ -22,10 +22,11 @@ from ..request.observed import NotKept, untouched
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores.base import Done
 from .engine import Engine
-from .guard import Claim, Question, Unguarded, Verdict, ViewGuard
+from .guard import Claim, ViewGuard
 from .settling import LOOKS_STREAMED, is_refusal
 from .state import Observed
 from .store_calls import OBSERVED_SECONDS
+from .values import Question, Unguarded, Verdict
 
 _logger = logging.getLogger("flask_idempotence")
 

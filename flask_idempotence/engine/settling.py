@@ -49,9 +49,11 @@ from ..response.headers import (
 from ..response.refusals import LeaseLost, Refusal
 from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
-from .guard import KEEP, SUCCESSES, Claim, Services, Settlement, Verdict, result_failed
+from .debug_log import note, note_settlement, reason_of
+from .guard import Claim, Services, result_failed
 from .keeper import Keeper, PendingSettlement
 from .state import RequestState, state_of
+from .values import KEEP, SUCCESSES, Settlement, Verdict
 
 if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction
@@ -307,7 +309,7 @@ class Settling:
             _report(claim, transaction.late_error)
         if claim.is_granted:
             if outcome is Outcome.OK:
-                claim.note(f"{claim.reason}: committed, with the record")
+                note(claim, f"{reason_of(claim)}: committed, with the record")
             self._acknowledge(claim, settlement, outcome)
         return LeaseLost() if outcome is Outcome.STALE else None
 
@@ -329,7 +331,7 @@ class Settling:
         elif is_quiet:
             outcome = self._policy.call(claim, settlement.call, send, after_view=True)
         if claim.app.debug:
-            claim.note_settlement(settlement, outcome)
+            note_settlement(claim, settlement, outcome)
         if outcome is not None:
             claim.unacknowledged = False
             self._acknowledge(claim, settlement, outcome)

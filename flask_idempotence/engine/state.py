@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 
 from flask import Flask, Request, has_request_context
 
-from ..request.body import WATCHED
+from ..request.input import WATCHED
 from ..request.proxies import current_context, current_request
-from .guard import Claim, Runner, Verdict, numbers
+from .guard import Claim, Runner, numbers
+from .values import Verdict
 
 if TYPE_CHECKING:
     from flask.ctx import RequestContext

@@ -15,17 +15,9 @@ from uuid import UUID
 from flask import current_app
 
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import (
-    RELEASE,
-    Claim,
-    Found,
-    Guard,
-    Question,
-    Settlement,
-    Unguarded,
-    argument,
-)
+from ..engine.guard import Claim, Guard, argument
 from ..engine.state import enter_block, leave_block, own_blocks
+from ..engine.values import RELEASE, Found, Question, Settlement, Unguarded
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 from ..request.proxies import actual

@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, Literal, Self, overload
 from flask import Request, Response
 
 from ..config.settings import CLOCK_SKEW, Config, Guarantee, OnRepeat, OnStoreError, Remember
-from ..engine.guard import (
-    FAILURES,
-    RELEASE,
-    Claim,
-    Found,
-    Question,
-    Settlement,
-    Unguarded,
-    Verdict,
-    ViewGuard,
-    argument,
-)
+from ..engine.guard import Claim, ViewGuard, argument
+from ..engine.values import FAILURES, RELEASE, Found, Question, Settlement, Unguarded, Verdict
 from ..errors import ConfigurationError
 from ..exactly_once import TransactionFactory
 from ..request.body import read_whole

@@ -15,17 +15,8 @@ from typing import NoReturn, Self, overload
 from flask import Request, Response
 
 from ..config.settings import SHORTEST_LEASE, Config, OnStoreError
-from ..engine.guard import (
-    FAILURES,
-    KEEP,
-    RELEASE,
-    Claim,
-    Found,
-    Question,
-    Settlement,
-    ViewGuard,
-    argument,
-)
+from ..engine.guard import Claim, ViewGuard, argument
+from ..engine.values import FAILURES, KEEP, RELEASE, Found, Question, Settlement
 from ..errors import SAFE_METHODS, ConfigurationError
 from ..request.fingerprint import Selection, canonical_request, rule_of
 from ..response.refusals import RepeatSubmit

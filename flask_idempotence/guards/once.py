@@ -20,18 +20,9 @@ from flask import Flask, current_app
 
 from ..engine.current import check_time_of_steps, operations_around, unguarded_operation
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import (
-    FAILURES,
-    RELEASE,
-    Claim,
-    Found,
-    Question,
-    Settlement,
-    Unguarded,
-    Verdict,
-    argument,
-)
+from ..engine.guard import Claim, argument
 from ..engine.state import claims_around
+from ..engine.values import FAILURES, RELEASE, Found, Question, Settlement, Unguarded, Verdict
 from ..errors import ConfigurationError
 from ..exactly_once import TransactionFactory
 from ..request.fingerprint import KEYSPACE, half_of

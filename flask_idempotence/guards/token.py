@@ -9,17 +9,8 @@ from typing import NoReturn, Self, overload
 from flask import Request
 
 from ..config.settings import Config, OnStoreError
-from ..engine.guard import (
-    FAILURES,
-    KEEP,
-    Claim,
-    Found,
-    Question,
-    Settlement,
-    Verdict,
-    ViewGuard,
-    argument,
-)
+from ..engine.guard import Claim, ViewGuard, argument
+from ..engine.values import FAILURES, KEEP, Found, Question, Settlement, Verdict
 from ..errors import ConfigurationError
 from ..request.tokens import check_purpose
 from ..response.refusals import TokenInvalid, TokenMissing, TokenNotYours, TokenSpent

@@ -11,17 +11,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from flask import Blueprint, Flask, Request, Response, after_this_request, current_app
 
+from ..engine.debug_log import note
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import (
-    Claim,
-    Question,
-    Unguarded,
-    ViewGuard,
-    arguments_of,
-    result_failed,
-)
+from ..engine.guard import Claim, ViewGuard, arguments_of, result_failed
 from ..engine.observing import Observation
 from ..engine.state import RequestState, state_of
+from ..engine.values import Question, Unguarded
 from ..errors import SAFE_METHODS, ConfigurationError
 from ..request.body import guard_input
 from ..request.proxies import actual, current_context
@@ -118,7 +113,7 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         engine = engine_of(app)  # which fails for safe methods, too, where there is none
         if not covers(guard, request.method):
             claim = Claim(app, guard, request.endpoint)
-            claim.note(f"{request.method} needs no guard: the view runs unguarded")
+            note(claim, f"{request.method} needs no guard: the view runs unguarded")
             _note_unguarded(state_of(request), claim)
             return call()
         return run(engine, app, request, guard, call)

@@ -13,18 +13,8 @@ from werkzeug.datastructures import iter_multi_items
 from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntityTooLarge
 from werkzeug.wsgi import LimitedStream
 
-from .body import (
-    IN_MEMORY,
-    KEPT,
-    OBSERVED,
-    WATCHED,
-    Again,
-    Body,
-    in_memory,
-    kept_body,
-    read_at_most,
-    rewound,
-)
+from .body import IN_MEMORY, KEPT, OBSERVED, Body, in_memory, kept_body, rewound
+from .input import WATCHED, Again, read_at_most
 from .proxies import session_as_it_was
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from helpers.apps import GuardedApp, make_app
 from helpers.servers.processes import all_at_once
 
 from flask_idempotence import RepeatSubmit, idempotent
-from flask_idempotence.engine.guard import FAILURES, Question, Settlement, ViewGuard
+from flask_idempotence.engine.guard import ViewGuard
+from flask_idempotence.engine.values import FAILURES, Question, Settlement
 from flask_idempotence.guards.wrapping import Decorator, put_behind
 
 

@@ -3,9 +3,10 @@
 import os
 
 from flask_idempotence.config.settings import Config
-from flask_idempotence.engine.guard import Claim, Question
+from flask_idempotence.engine.guard import Claim
 from flask_idempotence.engine.keeper import Keeper
 from flask_idempotence.engine.store_calls import FailurePolicy
+from flask_idempotence.engine.values import Question
 from flask_idempotence.guards.lock import LockGuard
 from flask_idempotence.testing import FakeClock
 from helpers.apps import make_app

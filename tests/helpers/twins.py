@@ -23,7 +23,8 @@ from flask_idempotence import (
     observed,
     one_time_token,
 )
-from flask_idempotence.request.body import IN_MEMORY, PIECE
+from flask_idempotence.request.body import IN_MEMORY
+from flask_idempotence.request.input import PIECE
 from helpers.apps import bare_app, make_app
 from helpers.request_bodies import BYTES, FORM, JSON, PARTS, part
 

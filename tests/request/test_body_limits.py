@@ -20,7 +20,8 @@ from helpers.request_bodies import (
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from flask_idempotence import one_time_token
-from flask_idempotence.request.body import IN_MEMORY, PIECE
+from flask_idempotence.request.body import IN_MEMORY
+from flask_idempotence.request.input import PIECE
 
 per_request = pytest.mark.skipif(
     Request.max_content_length.fset is None, reason="Flask 3.1 sets limits on a request"
