@@ -299,7 +299,8 @@ class Step(Once):
         if self._text in operation.steps:
             raise ConfigurationError(
                 f"This operation has a step {self._part!r} already. Give each its name, or in a "
-                "loop its id: step(name, id)."
+                "loop its id: step(name, id). Put a decorator that calls the view again outside "
+                "its guard."
             )
         operation.has_steps = True
         if operation.ttl is not None:

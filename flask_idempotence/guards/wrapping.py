@@ -151,6 +151,8 @@ def run(
         if state.claims:
             _note_stopped(engine, app, request, bound)
         raise
+    for outer in state.claims:
+        outer.is_stopped = False  # where this guard has refused before
     if found is None:
         _note_unguarded(state, claim)
         return call()

@@ -1,7 +1,7 @@
 """One order of operations: views that run again, their steps, and guards that are hidden."""
 
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import partial, wraps
 
 import pytest
 from flask import (
@@ -17,6 +17,8 @@ from flask_idempotence import (
     ConfigurationError,
     Idempotence,
     LeaseLost,
+    RepeatSubmit,
+    Running,
     current_guard,
     exempt,
     idempotent,
@@ -191,6 +193,38 @@ def test_a_view_is_not_called_again_under_a_claim_that_is_lost(shop):
     assert len(runs) == 1
 
 
+@pytest.mark.parametrize("second", ["claimed", "unguarded"])
+def test_a_view_has_run_although_its_guard_refused_it_before(shop, second):
+    """A decorator between two guards calls the inner one again, and the view is refused."""
+    keys, runs = ["free", "taken", "taken"], []
+
+    def view():
+        runs.append(1)
+        if len(runs) > 1:
+            raise Running
+        return "done"
+
+    lock = no_repeat_submit(
+        60,
+        key=lambda: keys.pop(),  # noqa: PLW0108 - at each call
+        unless=lambda: second == "unguarded" and len(keys) == 1,
+    )
+    locked = lock(view)
+
+    @wraps(locked)
+    def again():
+        try:
+            return locked()
+        except RepeatSubmit:
+            return locked()
+
+    shop.app.post("/", endpoint="view")(idempotent(guarantee="at-most-once")(again))
+    other = {"Idempotency-Key": "a-key-of-another-request"}
+    assert shop.send().text == "done"
+    assert [shop.send(headers=other).status_code for _ in range(2)] == [409, 409]
+    assert len(runs) == 2
+
+
 # Steps
 
 
@@ -218,6 +252,20 @@ def test_a_step_that_raised_or_was_refused_may_be_tried_again_in_the_same_attemp
 
     assert shop.send().text == "1"
     assert (len(tries), len(shop.charges)) == (1, 1)
+
+
+def test_a_decorator_inside_the_guard_that_calls_the_view_again_is_told_to_go_outside(shop):
+    runs = []
+
+    def view():
+        runs.append(shop.charge())
+        raise LookupError
+
+    shop.app.testing = True
+    shop.app.post("/", endpoint="view")(idempotent()(retried(view)))
+    with pytest.raises(ConfigurationError, match="calls the view again outside its guard"):
+        shop.send()
+    assert runs == [1]
 
 
 @pytest.mark.parametrize("nested", [False, True])
