@@ -100,7 +100,7 @@ class Claim:
     kept: float | None = None  # seconds for which the store has taken the record
     body: object = None  # of the view's response, before the application's own hooks
     steps: frozenset[bytes] = frozenset()  # names of those that this run of the view has begun
-    has_steps = False  # some attempt at the operation has begun one, or may have
+    has_steps = False  # this attempt at the operation has begun one
     context: int = 0  # the id of the request context in which it was granted
     in_view: bool = False
     has_raised: bool = False

@@ -17,7 +17,7 @@ from flask import Request, Response
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
-from ..request.body import check_whole, read_whole
+from ..request.body import WATCHED, check_whole, read_whole
 from ..request.observed import NotKept, untouched
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores.base import Done
@@ -59,10 +59,14 @@ class Observation(Observed):
         """
         claim = Claim(self._engine.services.app, guard, request.endpoint)
         claim.observes, self.operation = True, ""
+        claim.input = request.environ.get(WATCHED)
         try:
             with untouched(request):
-                if self._calls_application(guard):  # which may read the body
-                    read_whole(request)
+                if self._calls_application(guard):  # which may read the body, or not
+                    try:
+                        read_whole(request)
+                    except HTTPException as error:
+                        raise NotKept(f"the body cannot be read: {error.name}") from None
                 if guard.unless is not None and guard.unless():
                     return None
                 check_whole(request.environ)

@@ -148,8 +148,7 @@ def run(
     try:
         found = engine.admit(claim, ask, state.claims)
     except Refusal:
-        if state.claims:
-            _note_stopped(engine, app, request, bound)
+        _note_stopped(engine, app, request, bound)
         raise
     for outer in state.claims:
         outer.is_stopped = False  # where this guard has refused before
@@ -168,9 +167,13 @@ def run(
 
 
 def _note_unguarded(state: RequestState, claim: Claim) -> None:
-    """Note that an operation with steps runs without a claim; the outermost one counts."""
-    if claim.guard.takes_steps:
-        state.unguarded = state.unguarded or claim
+    """Note that an operation with steps runs without a claim; the outermost one counts.
+
+    Where its view is called again, the names of its steps begin again.
+    """
+    outermost = state.unguarded
+    if claim.guard.takes_steps and (outermost is None or outermost.guard is claim.guard):
+        state.unguarded = claim
 
 
 def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Callable[[], R]) -> R:
@@ -200,6 +203,8 @@ def _note_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGu
     view has run, and so it has where the guard has let it run before.
     """
     endpoint, claims = request.endpoint or "", state_of(request).claims
+    if not claims:
+        return
     found = guards_of(app.view_functions.get(endpoint), request.method)
     guards = [engine.bound(guard, endpoint) for guard in found]
     if refusing in guards and all(claim.guard is not refusing for claim in claims):

@@ -326,6 +326,50 @@ def test_bodies_that_break_off(decorate, how, error):
     assert answers[0] == answers[1]
 
 
+def test_a_body_that_breaks_off_in_the_view_is_no_result():
+    app = make_app(IDEMPOTENCE_OBSERVE=True, testing=False)
+    reasons = reasons_of(app)
+
+    @app.post("/")
+    @idempotent(compare=False)
+    def view():
+        return request.get_data()
+
+    for _ in range(2):
+        answer = send(app, b"", FORM, {"wsgi.input": Broken(), "CONTENT_LENGTH": "100"}, KEY)
+        assert answer.status_code == 400
+    assert reasons == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "settings"),
+    [
+        ({"HTTP_TRANSFER_ENCODING": "chunked"}, {}),
+        ({"CONTENT_LENGTH": "30"}, {"MAX_CONTENT_LENGTH": 9}),
+    ],
+    ids=["without a length", "over the limit"],
+)
+@pytest.mark.parametrize(
+    "guard",
+    [
+        idempotent(compare=lambda: "c"),
+        idempotent(key=lambda: "k", compare=False),
+        no_repeat_submit(60, key=lambda: "k"),
+        no_repeat_submit(60, unless=lambda: True),
+    ],
+)
+def test_a_body_that_functions_of_the_application_may_leave_unread_is_no_error(
+    guard, environ, settings, caplog
+):
+    """An enforcing guard refuses it only where they read it."""
+    caplog.set_level(logging.INFO, "flask_idempotence")
+    app = app_with(lambda: "unread", guard, IDEMPOTENCE_OBSERVE=True, **settings)
+    reasons = reasons_of(app)
+    assert send(app, b"0123456789" * 3, BYTES, environ, KEY).data == b"unread"
+    assert [reason for _, reason in reasons] == ["unobserved"]
+    assert "(the body cannot be read: " in caplog.text
+
+
 def test_a_chunked_body_over_the_limit_is_read_by_the_view_as_ever():
     pair = Pair(idempotent(), view=lambda: request.stream.read(5), MAX_CONTENT_LENGTH=9)
     for app in (pair.bare, pair.app):

@@ -113,6 +113,33 @@ def test_the_names_of_its_steps_begin_again_and_finished_steps_give_their_result
     assert (runs, len(shop.charges)) == ([1, 1, 1], 1)
 
 
+@pytest.mark.parametrize("way", ["observed", "store is down", "switched off", "no key", "unless"])
+def test_the_names_begin_again_where_the_operation_runs_unguarded(way):
+    shop = Shop(
+        IDEMPOTENCE_OBSERVE=way == "observed",
+        IDEMPOTENCE_ON_STORE_ERROR="allow",
+        IDEMPOTENCE_ENABLED=way != "switched off",
+    )
+    runs = []
+
+    def view():
+        runs.append(shop.charge())
+        if len(runs) < 3:
+            raise LookupError
+        return "done"
+
+    def down(*_):
+        raise StoreError("down")
+
+    if way == "store is down":
+        shop.store.claim = down
+    guard = idempotent(unless=lambda: way == "unless")
+    shop.app.post("/", endpoint="view")(retried(guard(view), 3))
+    assert shop.send(headers={} if way == "no key" else KEY).status_code == 200
+    assert runs == [1, 2, 3]
+    assert (len(set(shop.charges)) == 1) == (way in ("observed", "store is down"))
+
+
 @pytest.mark.parametrize(
     ("decide", "status"), [(current_guard.keep, 200), (current_guard.release, 200)]
 )
