@@ -17,7 +17,8 @@ from flask import Request, Response
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
-from ..request.body import WATCHED, check_whole, read_whole
+from ..request.body import check_whole, read_whole
+from ..request.input import WATCHED
 from ..request.observed import NotKept, untouched
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores.base import Done
