@@ -99,13 +99,33 @@ Identifier = str | bytes | int | UUID
 IdentityLoader = Callable[[], Identifier | Sequence[Identifier | None] | None]
 FailedPredicate = Callable[["Response"], bool]
 
+_SUCCESS = b'"success"'
+
+
+def result_failed(response: Response) -> bool:
+    """Whether a response is a failed result.
+
+    That is a status of 400 or more, or a JSON object whose `success` is `false`.
+    """
+    if response.status_code >= 400:
+        return True
+    chunks: object = response.response
+    if type(chunks) is list and len(chunks) == 1:  # as Flask makes it, and read without a copy
+        [body] = chunks
+        if type(body) is bytes and _SUCCESS not in body:
+            return False
+    if response.is_streamed or _SUCCESS not in response.data or not response.is_json:
+        return False
+    result = response.get_json(silent=True)
+    return isinstance(result, dict) and result.get("success") is False
+
 
 @dataclass(slots=True)
 class Callbacks:
     """The application's own functions, which may be registered after `init_app`."""
 
     load_identity: IdentityLoader | None = None
-    result_failed: FailedPredicate | None = None
+    result_failed: FailedPredicate = result_failed
 
 
 class Switches:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from blinker import NamedSignal
 from flask import Flask, Request, Response, has_request_context
 
-from ..config.runtime import Callbacks
+from ..config.runtime import Callbacks, result_failed
 from ..config.settings import Config, OnRepeat, OnStoreError
 from ..errors import ConfigurationError
 from ..exactly_once import TransactionFactory
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction
 
 _logger = logging.getLogger("flask_idempotence")
-
-_SUCCESS = b'"success"'
 
 
 class Services(NamedTuple):
@@ -293,11 +291,11 @@ class Guard:
             setting = field.metadata["setting"]
             if setting is not None and getattr(self, field.name) is None:
                 setattr(bound, field.name, getattr(services.config, setting))
-        bound.prepare(services.config, self)
+        bound.prepare()
         return bound
 
-    def prepare(self, config: Config, given: Self) -> None:
-        """Complete a bound guard, made of the guard that is given."""
+    def prepare(self) -> None:
+        """Complete a bound guard."""
 
     def switched_off(self) -> Unguarded:
         return Unguarded(f"switched off by IDEMPOTENCE_ENABLED or {self.toggle}")
@@ -327,14 +325,14 @@ class Guard:
         return self.services.records.remember_unknown(claim, self.ttl)
 
     def has_failed(self, response: Response) -> bool:
-        return (self.failed or self.services.callbacks.result_failed or result_failed)(response)
+        return (self.failed or self.services.callbacks.result_failed)(response)
 
     def has_failed_since(self, response: Response) -> bool:
         """The same for a response that was changed after the view.
 
         The application's own predicate expects the view's responses.
         """
-        is_built_in = self.services.callbacks.result_failed is None
+        is_built_in = self.services.callbacks.result_failed is result_failed
         return result_failed(response) if is_built_in else response.status_code >= 400
 
 
@@ -369,21 +367,3 @@ class ViewGuard(Guard):
 
     def check(self, endpoint: str, config: Config) -> None:
         """Raise a ConfigurationError for settings with which the guarantee does not hold."""
-
-
-def result_failed(response: Response) -> bool:
-    """Whether a response is a failed result.
-
-    That is a status of 400 or more, or a JSON object whose `success` is `false`.
-    """
-    if response.status_code >= 400:
-        return True
-    chunks: object = response.response
-    if type(chunks) is list and len(chunks) == 1:  # as Flask makes it, and read without a copy
-        [body] = chunks
-        if type(body) is bytes and _SUCCESS not in body:
-            return False
-    if response.is_streamed or _SUCCESS not in response.data or not response.is_json:
-        return False
-    result = response.get_json(silent=True)
-    return isinstance(result, dict) and result.get("success") is False

@@ -50,7 +50,7 @@ from ..response.refusals import LeaseLost, Refusal
 from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
 from .debug_log import note, note_settlement, reason_of
-from .guard import Claim, Services, result_failed
+from .guard import Claim, Services
 from .keeper import Keeper, PendingSettlement
 from .state import RequestState, state_of
 from .values import KEEP, SUCCESSES, Settlement, Verdict
@@ -132,7 +132,7 @@ class Settling:
             self._take_record(claim, response)
         if claim.transaction is None or claim.has_raised:
             return response
-        if self.judged(claim, self._services.callbacks.result_failed or result_failed, response):
+        if self.judged(claim, self._services.callbacks.result_failed, response):
             claim.judge(Verdict.FINAL)
         problem = self.settle(claim)
         return response if problem is None else self._error_page(response, claim, problem)

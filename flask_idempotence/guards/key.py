@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, Self, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from flask import Request, Response
 
+from ..config.runtime import result_failed
 from ..config.settings import CLOCK_SKEW, Config, Guarantee, OnRepeat, OnStoreError, Remember
 from ..engine.guard import Claim, ViewGuard, argument
 from ..engine.values import FAILURES, RELEASE, Found, Question, Settlement, Unguarded, Verdict
@@ -139,7 +140,8 @@ class KeyGuard(ViewGuard):
         """Whether the key is a one-time token of this application."""
         return isinstance(self.key, str) and self.key.lower() == config.token_header.lower()
 
-    def prepare(self, config: Config, given: Self) -> None:
+    def prepare(self) -> None:
+        config, given = self.services.config, self.given
         self._takes_token = given.takes_token(config)
         self._pattern = None  # for tokens of this application, too
         if self.key_pattern is not None and not self._takes_token:
@@ -164,7 +166,7 @@ class KeyGuard(ViewGuard):
         if self.remember == "success":
             return super().has_failed(response)
         own = self.services.callbacks.result_failed
-        return _is_transient(response) or (own is not None and own(response))
+        return _is_transient(response) or (own is not result_failed and own(response))
 
     def has_failed_since(self, response: Response) -> bool:
         if self._at_most_once:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NoReturn, Self, overload
+from typing import NoReturn, overload
 
 from flask import Request, Response
 
-from ..config.settings import SHORTEST_LEASE, Config, OnStoreError
+from ..config.settings import SHORTEST_LEASE, OnStoreError
 from ..engine.guard import Claim, ViewGuard, argument
 from ..engine.values import FAILURES, KEEP, RELEASE, Found, Question, Settlement
 from ..errors import SAFE_METHODS, ConfigurationError
@@ -83,11 +83,12 @@ class LockGuard(ViewGuard):
             check = arguments.duration if self.key is None else arguments.wait
             self.interval = check("no_repeat_submit(interval=...)", self.interval)
 
-    def prepare(self, config: Config, given: Self) -> None:
+    def prepare(self) -> None:
+        config = self.services.config
         self._selection = Selection.by_route(config, self.only, self.ignore)
         # Without an interval every success is released by a call, so a short lease saves none.
         self._lease = min(max(self.interval or config.lease, SHORTEST_LEASE), config.lease)
-        self._is_worded = given.message is not None
+        self._is_worded = self.given.message is not None
 
     def question(self, request: Request) -> Question:
         app, identities, rule = self.services.app, self.services.identities, rule_of(request)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn, Self, overload
+from typing import NoReturn, overload
 
 from flask import Request
 
-from ..config.settings import Config, OnStoreError
+from ..config.settings import OnStoreError
 from ..engine.guard import Claim, ViewGuard, argument
 from ..engine.values import FAILURES, KEEP, Found, Question, Settlement, Verdict
 from ..errors import ConfigurationError
@@ -42,7 +42,7 @@ class TokenGuard(ViewGuard):
     observe: bool | None = argument(arguments.flag)
     on_store_error: OnStoreError | None = arguments.of_setting("on_store_error")
 
-    def prepare(self, _config: Config, _given: Self) -> None:
+    def prepare(self) -> None:
         self.part = self.purpose or "-"
 
     def question(self, request: Request) -> Question:

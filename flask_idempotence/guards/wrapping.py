@@ -13,7 +13,7 @@ from flask import Blueprint, Flask, Request, Response, after_this_request, curre
 
 from ..engine.debug_log import note
 from ..engine.engine import Engine, engine_of
-from ..engine.guard import Claim, ViewGuard, arguments_of, result_failed
+from ..engine.guard import Claim, ViewGuard, arguments_of
 from ..engine.observing import Observation
 from ..engine.state import RequestState, state_of
 from ..engine.values import Question, Unguarded
@@ -231,7 +231,7 @@ def _keep_replay(
 def _is_own_answer(engine: Engine, response: Response, replay: Response) -> bool:
     if response.status_code >= 300 and response.status_code != replay.status_code:
         return True
-    has_failed = engine.services.callbacks.result_failed or result_failed
+    has_failed = engine.services.callbacks.result_failed
     try:
         return has_failed(response) and not has_failed(replay)
     except Exception:
