@@ -17,7 +17,7 @@ from .fingerprint import canonical_json
 from .key_header import is_unguessable
 from .logins import flask_login_user, users_of
 from .proxies import session_with_content
-from .senders import ACCOUNTS, Asked, Sender, id_of, loaded_sender, user_in_session, whole_of
+from .senders import ACCOUNTS, Asked, Sender, loaded_sender, text_of, user_in_session
 from .warnings import IdentityWarnings
 
 _Sources = Mapping[str, Callable[[Asked], list[Sender]]]
@@ -29,6 +29,9 @@ _BESIDE = {
     "credentials": "authorization",
 }
 """Sources that count together with the one that has identified the sender."""
+
+_BY_FLASK_LOGIN = ("_user_id", "identity.id")
+"""Names under which Flask-Login, and Flask-Principal beside it, keep one user in a session."""
 
 _is_certain = attrgetter("is_certain")
 
@@ -170,8 +173,7 @@ class Identities:
         chosen = [*headers]
         held: Mapping[str, Any] = asked.session or {}
         for name in ACCOUNTS:
-            value = held.get(name)
-            if account := id_of(value) or whole_of(value):
+            if account := text_of(held.get(name)):
                 chosen += [f"session {name}", account]
         return [Sender("account", f"account:{canonical_json(chosen)}")] if chosen else []
 
@@ -187,13 +189,12 @@ class Identities:
         found: list[Sender] = []
         if (session := asked.session) is None:
             return found
-        # Flask-Login and Flask-Principal keep the same user there.
         known = {sender.id for sender in asked.found}
         for name in self._config.identity_session_keys:
             # Of two settings, `user` and `user.id`, the first must not look like the second.
             label = name if name.isidentifier() else json.dumps(name)
             sender = user_in_session(label, session.get(name))
-            if sender is None or sender.id in known:
+            if sender is None or (name in _BY_FLASK_LOGIN and sender.id in known):
                 continue
             found.append(sender)
             if sender.is_certain:

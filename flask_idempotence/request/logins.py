@@ -17,14 +17,12 @@ from .body import OBSERVED
 from .credentials import carried_headers, read_authorization
 from .fingerprint import canonical_json
 from .proxies import actual, session_with_content, unproxied
-from .senders import Asked, Sender, id_of, whole_of, within
+from .senders import Asked, Sender, id_of, text_of, within
 
 
 def users_of(asked: Asked) -> list[Sender]:
     """Return all users that login libraries have found, such as a device and its cashier."""
-    app, left, found = asked.app, actual(g), list[Sender]()
-    if hasattr(app, "login_manager"):
-        found += flask_login_user(asked)
+    app, left, found = asked.app, actual(g), flask_login_user(asked)
     if "flask-jwt-extended" in app.extensions:
         found += _jwt_user(app)
     if (token := left.get("authlib_server_oauth2_token")) is not None:
@@ -37,20 +35,19 @@ def users_of(asked: Asked) -> list[Sender]:
 
 def flask_login_user(asked: Asked) -> list[Sender]:
     """Return the user of Flask-Login, the same at every URL of an application."""
-    manager = getattr(asked.app, "login_manager", None)
-    if manager is None or "flask_login" not in sys.modules:
+    manager, library = getattr(asked.app, "login_manager", None), sys.modules.get("flask_login")
+    if manager is None or library is None or not isinstance(manager, library.LoginManager):
         return []
     if not any(getattr(manager, f"{kind}_callback", True) for kind in ("user", "request")):
         return []  # it has no way to load a user, and would raise
     if asked.request.environ.get(OBSERVED) and "_login_user" not in actual(g):
         # Loading could sign the user in or out: the id in the session is the same one.
         session = session_with_content()
-        found = None if session is None else id_of(session.get("_user_id"))
+        found = None if session is None else text_of(session.get("_user_id"))
     else:
-        from flask_login import current_user  # noqa: PLC0415 - only where it is set up
-
-        user: Any = actual(current_user)  # None, or any object, as the application makes guests
-        found = id_of(user.get_id()) if getattr(user, "is_authenticated", False) else None
+        # None, or any object, as the application makes guests.
+        user: Any = actual(library.current_user)
+        found = text_of(user.get_id()) if getattr(user, "is_authenticated", False) else None
     return [] if found is None else [Sender("user", f"user:flask_login{found}", id=found[1:])]
 
 
@@ -61,7 +58,7 @@ def _jwt_user(app: Flask) -> list[Sender]:
     with suppress(RuntimeError):  # no decorator has checked a token
         claims = get_jwt()
     subject = claims.get(app.config.get("JWT_IDENTITY_CLAIM", "sub"))
-    if (found := id_of(subject) or whole_of(subject)) is None:
+    if (found := text_of(subject)) is None:
         return []
     return [Sender("user", f"user:flask_jwt_extended{within(found, claims)}")]
 
@@ -73,11 +70,11 @@ def _authlib_user(token: object) -> list[Sender]:
     """
     is_certain, issuers = True, ""
     if isinstance(token, Mapping):  # RFC 7662, section 2.2, and RFC 9068, section 2.2
-        users = (id_of(token.get(name)) for name in ("sub", "username", "user_id"))
-        user, client = next(filter(None, users), None), id_of(token.get("client_id"))
+        users = (text_of(token.get(name)) for name in ("sub", "username", "user_id"))
+        user, client = next(filter(None, users), None), text_of(token.get("client_id"))
         issuers = within("", token)
     else:
-        user, client = (id_of(getattr(token, name, None)) for name in ("user_id", "client_id"))
+        user, client = (text_of(getattr(token, name, None)) for name in ("user_id", "client_id"))
         is_certain = hasattr(token, "user_id")
     if not (user or client):
         return []

@@ -29,9 +29,9 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
 """Functions that return the whole of an id, and a mark of its kind: a subclass may mask it."""
 
 _NO_ID = (
-    "The identity_loader returned a {}. Return a text, an integer, a UUID, bytes, or a tuple or "
-    "list of these, as in `return current_user.get_id() if current_user else None` or `return "
-    "str(row.id)`; for a guest, return None."
+    "The identity_loader returned a value of type {}. Return a text, an integer, a UUID, bytes, "
+    "or a tuple or list of these, as in `return current_user.get_id() if current_user else None` "
+    "or `return str(row.id)`; for a guest, return None."
 )
 
 
@@ -81,6 +81,11 @@ def id_of(value: object) -> str | None:
     return next((text(value) for each, text in _TEXTS.items() if issubclass(kind, each)), None)
 
 
+def text_of(value: object) -> str | None:
+    """Return the text of an id, or of any other value as a whole; None for an empty one."""
+    return id_of(value) or whole_of(value)
+
+
 def is_blank(value: object) -> bool:
     return value is None or (isinstance(value, str | bytes) and not value.strip())
 
@@ -118,7 +123,7 @@ def user_in_session(label: str, value: object) -> Sender | None:
 
 def within(user: str, claims: Mapping[str, object]) -> str:
     """Return the text of an id with its issuer and account, as JSON; the id's for neither."""
-    named = ((name, id_of(claims.get(name)) or whole_of(claims.get(name))) for name in _ISSUERS)
+    named = ((name, text_of(claims.get(name))) for name in _ISSUERS)
     texts = [text for name, issuer in named if issuer is not None for text in (name, issuer)]
     return f"@{canonical_json([user, *texts])}" if texts else user
 
@@ -128,6 +133,6 @@ def whole_of(value: object) -> str | None:
     if isinstance(value, bool | str | bytes) or not value:
         return None
     try:
-        return json.dumps(value, sort_keys=True, default=str)
+        return json.dumps(value, sort_keys=True, default=repr)
     except (TypeError, ValueError, RecursionError):
         return repr(value)

@@ -37,7 +37,8 @@ _REGISTERED = frozenset(
 """Headers of requests in IANA's registry and in those of browsers and proxies. Client-Cert and
 From are left out: they name a sender."""
 
-_NOT_TOLD = re.compile(r"csrf|xsrf|^sec-", re.IGNORECASE)
+_NOT_TOLD = re.compile(r"csrf|xsrf|^sec-|_state_|nonce", re.IGNORECASE)
+"""Names of what is no sender; those of a login that is under way have a secret in them."""
 _MOST_NAMED = 50
 _LONGEST_NAME = 64
 _MOST_COMPARED = 100
@@ -138,7 +139,7 @@ class IdentityWarnings(_Once):
             for name in request.cookies.keys() - {asked.app.config.get("SESSION_COOKIE_NAME")}:
                 self._tell("COOKIES", "cookie", name, request)
             for name in (asked.session or {}).keys() - self._in_session:
-                self._tell("SESSION_KEYS", "entry of the session", str(name), request)
+                self._tell("SESSION_KEYS", "session entry", str(name), request)
         if self._checks_address:
             self._check_address(request)
 

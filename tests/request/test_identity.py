@@ -7,6 +7,7 @@ import itertools
 import os
 import uuid
 
+import flask
 import pytest
 from flask import g, request
 from flask.sessions import SecureCookieSession, SessionInterface
@@ -430,9 +431,9 @@ REFUSED = {
     "a boolean in a tuple": ("acme", False),
 }
 REMEDY = (
-    r"The identity_loader returned a \w+\. Return a text, an integer, a UUID, bytes, or a tuple "
-    r"or list of these, as in `return current_user\.get_id\(\) if current_user else None` or "
-    r"`return str\(row\.id\)`; for a guest, return None\."
+    r"The identity_loader returned a value of type \w+\. Return a text, an integer, a UUID, "
+    r"bytes, or a tuple or list of these, as in `return current_user\.get_id\(\) if current_user "
+    r"else None` or `return str\(row\.id\)`; for a guest, return None\."
 )
 
 
@@ -539,6 +540,27 @@ def test_flask_login_without_a_loader_knows_nobody():
     counter = CountingApp()
     LoginManager(counter.app)
     assert counter.send().status_code == 200
+
+
+def test_a_login_manager_of_another_kind_is_passed_over():
+    counter = CountingApp()
+    counter.app.login_manager = object()
+    assert counter.send().status_code == 200
+    assert counter.app.test_client().get("/token").status_code == 200
+
+
+@pytest.mark.parametrize("loads", [False, True])
+def test_credentials_beside_a_user_count_where_a_loader_returns_both(loads):
+    counter = CountingApp()
+    if loads:
+        counter.idempotence.identity_loader(
+            lambda: (flask.session["user_id"], request.headers["Authorization"])
+        )
+    cashiers = [
+        {**signed_in(counter, user_id="device"), **by(Authorization=f"Bearer {name}")}
+        for name in ("ann", "bob")
+    ]
+    assert counter.tells_apart(*cashiers) == loads
 
 
 # Guests: known by a key that cannot be guessed, else by their address

@@ -4,8 +4,11 @@ import pytest
 from helpers.applications.sign_ins import (
     GUARDS,
     LOADERS,
+    ODD_IDS,
     PAIRS,
     WAYS,
+    WITH_A_CASHIER,
+    WITH_ODD_IDS,
     FlaskLogin,
     JwtInHeader,
     JwtOptional,
@@ -83,6 +86,34 @@ def test_a_person_is_one_sender_after_everything_that_is_renewed(ways):
                     is_right, found = site.takes_for_one(guard, visitor, visitor, renew)
                     wrong += [] if is_right else [(way.__doc__, name, guard, found)]
     assert wrong == []
+
+
+@pytest.mark.parametrize("ways", [*WITH_A_CASHIER, *PAIRS], ids=label)
+def test_a_second_user_counts_whatever_his_id(ways):
+    """A device with the number of its cashier is not the device alone."""
+    site, wrong = Site(*ways), []
+    for place, way in enumerate(ways):
+        persons = [PERSON, PERSON]
+        persons[place] = None
+        for guard in GUARDS if way.admits_guests else ():
+            if counting(ways, guard) == [0, 1]:
+                one, other = site.visitor(PERSON, PERSON), site.visitor(*persons)
+                is_right, found = site.takes_for_two(guard, one, other)
+                wrong += [] if is_right else [(way.__doc__, guard, found)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", ODD_IDS)
+@pytest.mark.parametrize("way", WITH_ODD_IDS, ids=lambda way: way.__doc__)
+def test_an_id_may_be_of_any_type(way, kind):
+    class Odd(way):
+        make_id = staticmethod(ODD_IDS[kind])
+
+    site = Site(Odd)
+    one, other = site.visitor(PERSON), site.visitor(PERSON.other("user"))
+    for guard in ("a lock", "a key", "a key of its own"):
+        assert site.takes_for_two(guard, one, other)[0]
+        assert site.takes_for_one(guard, one, one, lambda: site.ways[0].renew(one, PERSON))[0]
 
 
 @every_set_up
