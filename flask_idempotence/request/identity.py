@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from flask import Flask, Request
@@ -32,8 +31,6 @@ _BESIDE = {
 
 _BY_FLASK_LOGIN = ("_user_id", "identity.id")
 """Names under which Flask-Login, and Flask-Principal beside it, keep one user in a session."""
-
-_is_certain = attrgetter("is_certain")
 
 
 class Identity(NamedTuple):
@@ -150,7 +147,7 @@ class Identities:
             passed.add(name)
             if senders := source(asked):
                 found += senders
-                if any(map(_is_certain, senders)):
+                if any(sender.is_certain for sender in senders):
                     beside = _BESIDE.get(name, "")
                     if beside in sources and beside not in passed:
                         found += sources[beside](asked)

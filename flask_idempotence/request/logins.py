@@ -103,7 +103,7 @@ def _id_of_object(user: object) -> str | None:
     kind = type(user)
     with suppress(Exception):  # the application's, such as a row without its session
         get = getattr(user, "get_id", None)
-        found = id_of(get()) if callable(get) else None
-        if found := found or id_of(getattr(user, "id", None)):
+        found = text_of(get()) if callable(get) else None
+        if found := found or text_of(getattr(user, "id", None)):
             return f".{kind.__module__}.{kind.__qualname__}{found}"
     return None

@@ -129,8 +129,8 @@ def within(user: str, claims: Mapping[str, object]) -> str:
 
 
 def whole_of(value: object) -> str | None:
-    """Return a value as JSON; None for an empty one and for booleans."""
-    if isinstance(value, bool | str | bytes) or not value:
+    """Return a value as JSON; None for an empty one, for booleans and for functions."""
+    if isinstance(value, bool | str | bytes) or callable(value) or not value:
         return None
     try:
         return json.dumps(value, sort_keys=True, default=repr)

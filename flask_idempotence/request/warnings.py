@@ -38,7 +38,7 @@ _REGISTERED = frozenset(
 From are left out: they name a sender."""
 
 _NOT_TOLD = re.compile(r"csrf|xsrf|^sec-|_state_|nonce", re.IGNORECASE)
-"""Names of what is no sender; those of a login that is under way have a secret in them."""
+"""Names that identify no sender. Those of a login that is under way contain a secret."""
 _MOST_NAMED = 50
 _LONGEST_NAME = 64
 _MOST_COMPARED = 100

@@ -487,6 +487,13 @@ class Token(HttpAuth):
         visitor.headers["Authorization"] = f"Bearer {text_of(person)}"
 
 
+class TokenOfOddId(Token):
+    """Flask-HTTPAuth, an object with an id of another type"""
+
+    def found(self, person):
+        return Row(self.make_id(person.user))
+
+
 class Multi(HttpAuth):
     """Flask-HTTPAuth, MultiAuth over two tables"""
 
@@ -761,7 +768,7 @@ WAYS = [
     Mapping,
 ]
 WITH_A_CASHIER = [(way, Cashier) for way in (FlaskLogin, FlaskSecurity, JwtOptional)]
-WITH_ODD_IDS = [LoginByHeader, AuthlibWithId]
+WITH_ODD_IDS = [LoginByHeader, AuthlibWithId, TokenOfOddId]
 
 
 @dataclass
