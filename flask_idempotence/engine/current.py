@@ -109,11 +109,10 @@ class CurrentGuard:
     def _decide(verdict: Verdict, ttl: float | timedelta | None = None) -> None:
         # A named lock is released anyway: the guard around it is meant.
         claim = next((each for each in reversed(claims_around()) if each.guard.by_verdict), None)
+        observed = state_of(current_request()).observed if has_request_context() else None
+        if observed is not None:
+            observed.decide(claim, verdict, ttl)
         if claim is None:
-            observed = state_of(current_request()).observed if has_request_context() else None
-            claim = next(reversed(observed.claims), None) if observed is not None else None
-            if claim is not None:
-                claim.by_hand = verdict
             return
         checked = None if ttl is None else claim.guard.time_to_keep(ttl)
         call = "release()" if verdict is Verdict.RELEASED else "keep()"

@@ -420,6 +420,8 @@ def finish_request(app: Flask, response: Response, **_: object) -> None:
     is_streamed = type(response.response) is not list
     if is_guarded or is_streamed or RESPONSE_STATE in vars(context.request):
         engine_of(app).settling.finish(context.request, id(context), response)
+    if state.observed is not None:
+        state.observed.finish(response)
 
 
 def note_exception(_app: Flask, **_: object) -> None:
@@ -452,4 +454,4 @@ def tear_down_request(error: BaseException | None) -> None:
     if dispatched.get() == state.number:
         dispatched.set(state.before)
     if state.observed is not None:
-        state.observed.tear_down()
+        state.observed.finish(None)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from flask import Request, Response
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
+from ..errors import ConfigurationError
 from ..request.body import check_whole, read_whole
 from ..request.input import WATCHED
 from ..request.observed import NotKept, untouched
@@ -32,7 +34,6 @@ from .values import Question, Unguarded, Verdict
 _logger = logging.getLogger("flask_idempotence")
 
 T = TypeVar("T")
-Answer = TypeVar("Answer", bound=Response | None)
 
 ERROR = "error"
 """The reason where a guard or a function of the application would have raised."""
@@ -120,20 +121,44 @@ class Observation(Observed):
             engine.report_observed(claim, REPLAY if is_kept else ResponseNotStored.slug)
         return None
 
-    def settle(self, claim: Claim, response: Answer) -> Answer:
-        """End a claim by the response of its view, which is returned as it is."""
-        if not claim.begin_settlement():
-            return response
-        engine, now = self._engine, self._engine.now()
+    def decide(self, enforced: Claim | None, verdict: Verdict, ttl: Any) -> None:
+        """Note a decision of the view, unless it is about an enforced guard further in."""
+        for claim in self.claims[-1:]:
+            if enforced is None or not enforced.is_granted or enforced.number < claim.number:
+                claim.by_hand = verdict
+                with suppress(ConfigurationError):
+                    claim.ttl = None if ttl is None else claim.guard.time_to_keep(ttl)
+
+    def record(self, claim: Claim, response: Response) -> Response:
+        """Judge the response of a view, which is returned as it is."""
         try:
+            if is_refusal(response):
+                claim.judge(Verdict.NOT_RUN)
+            elif self._engine.settling.judged(claim, claim.guard.has_failed, _copy_of(response)):
+                claim.judge(Verdict.FAILED)
+            is_kept = _can_be_kept(response, self._engine.config.key_max_body)
+            claim.status, claim.record = response.status_code, REPLAY.encode() if is_kept else None
+        except Exception:
+            _logger.exception("What was observed could not be judged: %s", claim)
+        return response
+
+    def finish(self, response: Response | None) -> None:
+        """End the claims by the response that is sent; None where there is none."""
+        for claim in reversed(self.claims):
+            if not claim.begin_settlement():
+                continue
             if response is None:
                 claim.judge(Verdict.FAILED)
-            elif is_refusal(response):
-                claim.judge(Verdict.NOT_RUN)
-            elif engine.settling.judged(claim, claim.guard.has_failed, _copy_of(response)):
-                claim.judge(Verdict.FAILED)
-            is_kept = response is not None and _can_be_kept(response, engine.config.key_max_body)
-            claim.record = (REPLAY if is_kept else ResponseNotStored.slug).encode()
+            elif response.status_code != claim.status:
+                predicate = claim.guard.has_failed_since
+                if self._engine.settling.judged(claim, predicate, _copy_of(response)):
+                    claim.judge(Verdict.FAILED)
+            self._settle(claim)
+
+    def _settle(self, claim: Claim) -> None:
+        engine, now = self._engine, self._engine.now()
+        try:
+            claim.record = claim.record or ResponseNotStored.slug.encode()
             # By the keeper, if it were enforced.
             claim.was_renewed = now - claim.granted_at > claim.question.renewed / 3
             settlement = claim.guard.settle(claim, now)
@@ -144,12 +169,6 @@ class Observation(Observed):
                 self._in_time(partial(call, after_view=True))
         except Exception:
             _logger.exception("What was observed could not be settled: %s", claim)
-        return response
-
-    def tear_down(self) -> None:
-        """End the claims of views without a response."""
-        for claim in self.claims:
-            self.settle(claim, None)
 
     def _in_time(self, call: Callable[[], T]) -> T | None:
         """Call the store while there is time for it; where it does not answer, no more."""

@@ -17,9 +17,9 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flask import Flask, Request, has_request_context
+from flask import Flask, Request, Response, has_request_context
 
 from ..request.input import WATCHED
 from ..request.proxies import current_context, current_request
@@ -42,11 +42,13 @@ dispatched: ContextVar[int] = ContextVar("flask_idempotence_dispatched", default
 class Observed(ABC):
     """What the guards of a request have found that only observe."""
 
-    claims: list[Claim]  # those that were granted, outermost first
+    @abstractmethod
+    def decide(self, enforced: Claim | None, verdict: Verdict, ttl: Any) -> None:
+        """Note a decision of the view, unless it is about an enforced guard further in."""
 
     @abstractmethod
-    def tear_down(self) -> None:
-        """End the claims of views without a response."""
+    def finish(self, response: Response | None) -> None:
+        """End the claims by the response that is sent; None where there is none."""
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -192,8 +192,8 @@ def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Call
                 return call()
         return call()
     finally:
-        if observed is not None:  # after the commit
-            after_this_request(partial(observation.settle, observed))
+        if observed is not None:
+            after_this_request(partial(observation.record, observed))
 
 
 def _note_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGuard) -> None:

@@ -30,6 +30,7 @@ from flask_idempotence import (
 from flask_idempotence.engine import observing
 from flask_idempotence.metrics import Metrics
 from flask_idempotence.request.body import IN_MEMORY
+from flask_idempotence.testing import FakeClock
 
 KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
 MODES = pytest.mark.parametrize("mode", DECORATORS)
@@ -139,6 +140,56 @@ FAILED = {
     "an exception": lambda: 1 / 0,
     "released by hand": lambda: current_guard.release() or "again",
 }
+
+
+def after(*, fails=False, raises=False, decide=None, answer="done"):
+    """Return a view, and a hook that runs after it and may decide otherwise."""
+
+    def hook(response):
+        if raises:
+            raise LookupError
+        if decide is not None:
+            decide()
+        response.status_code = 500 if fails else response.status_code
+        return response
+
+    return lambda: answer, hook
+
+
+KEPT_FOR_LESS = (lambda: current_guard.keep(ttl=60) or "done"), None
+LATE = {
+    "a hook fails it": (after(fails=True), False),
+    "a hook raises": (after(raises=True), False),
+    "a hook releases it": (after(decide=current_guard.release), False),
+    "a hook keeps it": (after(decide=current_guard.keep, answer=("failed", 500)), True),
+    "a hook leaves it": (after(), True),
+    "it is kept for less time": (KEPT_FOR_LESS, False),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_what_is_decided_last_is_counted_as_it_is_enforced(case):
+    (view, hook), is_repeat = LATE[case]
+    for observes in (False, True):
+        clock, runs = FakeClock(), []
+        app = make_app(store=MemoryStore(clock=clock), IDEMPOTENCE_OBSERVE=observes, TESTING=False)
+        clock.rule(app)
+        reasons = reasons_of(app)
+        if hook is not None:
+            app.after_request(hook)
+        app.post("/", endpoint="view")(idempotent(lambda runs=runs: runs.append(1) or view()))
+        for _ in range(2):
+            app.test_client().post("/", headers=KEY)
+            clock.advance(100)
+        assert reasons == [("key", "replay")] * (observes and is_repeat)
+        assert len(runs) == (1 if is_repeat and not observes else 2)
+
+
+def test_a_release_under_an_enforced_guard_further_out_is_counted_as_it_is_enforced():
+    lock = no_repeat_submit(60, observe=False)
+    pair = Pair(idempotent(), lock, view=lambda: current_guard.release() or "done")
+    pair.send(times=2, headers=KEY)
+    assert pair.reasons == []
 
 
 @pytest.mark.parametrize("failure", FAILED)
@@ -644,6 +695,12 @@ def test_within_commits_as_when_switched_off_and_steps_run_each_time(pay_app):
     books._view = fail
     assert books.post(key="other").status_code == 400
     assert len(books.amounts()) == 3
+
+    del reasons[:]
+    books._view = lambda session: (books.pay(session), current_guard.release())[0]
+    for _ in range(2):
+        books.post(key="released")
+    assert reasons == []
 
 
 # Endpoints, pages and `ensure_held`
