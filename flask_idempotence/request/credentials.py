@@ -65,7 +65,6 @@ class Credentials:
 
     Attributes:
         accounts: names of the headers that choose an account, by their keys in the environment.
-        names: keys in the environment under which credentials come.
     """
 
     def __init__(self, config: Config) -> None:
@@ -74,7 +73,6 @@ class Credentials:
         for header in config.identity_headers:
             kind = self._secret if _CREDENTIAL.search(header) else self.accounts
             kind[environ_key(header)] = header.lower()
-        self.names = frozenset({*self._secret, "HTTP_COOKIE"})
         self._session_keys = config.identity_session_keys
         self._cookies = _matcher(config.identity_cookies)
         self._renewed = RENEWED.difference(map(str.lower, config.identity_cookies))

@@ -140,10 +140,8 @@ class Identities:
                 return "loader"
         if "session" in sources:
             asked.session = session_with_content()
-        passed = self._absent(asked)
+        passed = set[str]()
         for name, source in sources.items():
-            if name in passed:
-                continue
             passed.add(name)
             if senders := source(asked):
                 found += senders
@@ -153,17 +151,6 @@ class Identities:
                         found += sources[beside](asked)
                     return name
         return ""
-
-    def _absent(self, asked: Asked) -> set[str]:
-        """Return the sources of which this request has nothing."""
-        names, absent = asked.request.environ.keys(), set()
-        if asked.session is None:
-            absent.add("session")
-        if "HTTP_AUTHORIZATION" not in names:
-            absent.add("authorization")
-        if self._credentials.names.isdisjoint(names) and "JWT_HEADER_NAME" not in asked.app.config:
-            absent.add("credentials")
-        return absent
 
     def _accounts(self, asked: Asked, *headers: str) -> list[Sender]:
         """Return the accounts that headers and the session have chosen, as one sender."""
@@ -200,7 +187,7 @@ class Identities:
         return found
 
     def _authorization(self, asked: Asked, *, for_token: bool = False) -> list[Sender]:
-        text, unstable = read_authorization(asked.request.environ["HTTP_AUTHORIZATION"])
+        text, unstable = read_authorization(asked.request.environ.get("HTTP_AUTHORIZATION", ""))
         if unstable and not for_token:
             self._warnings.about_scheme(asked.request, unstable)
         return [Sender("authorization", text)] if text and not (unstable and for_token) else []
