@@ -22,7 +22,7 @@ _REGISTERED = frozenset(
         access-control-request-headers access-control-request-method alt-used authorization
         baggage cache-control cdn-loop connection content-digest content-encoding
         content-language content-length content-location content-md5 content-range content-type
-        cookie date device-memory dnt downlink dpop dpr early-data ect expect expires host if
+        date device-memory dnt downlink dpop dpr early-data ect expect expires host if
         if-match if-modified-since if-none-match if-range if-unmodified-since keep-alive
         last-event-id link max-forwards origin pragma prefer priority proxy-connection purpose
         range referer repr-digest rtt save-data sec-ch-ua sec-ch-ua-mobile sec-ch-ua-platform
@@ -34,8 +34,8 @@ _REGISTERED = frozenset(
         """,
     )
 )
-"""Headers of requests in IANA's registry and in those of browsers and proxies. Client-Cert and
-From are left out: they name a sender."""
+"""Headers of requests in IANA's registry and in those of browsers and proxies. Client-Cert, Cookie
+and From are left out: they name a sender."""
 
 _NOT_TOLD = re.compile(r"csrf|xsrf|^sec-|_state_|nonce", re.IGNORECASE)
 """Names that identify no sender. Those of a login that is under way contain a secret."""
