@@ -108,7 +108,9 @@ class IdentityWarnings(_Once):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self._checks_address = "ip" in config.identity and config.ip_header is None
-        listed = config.identity_headers if "credentials" in config.identity else ()
+        listed, self._source = config.identity_headers, ""
+        if "credentials" not in config.identity:
+            listed, self._source = (), ", with credentials in IDEMPOTENCE_IDENTITY"
         own = (config.key_header, config.token_header, config.ip_header or "")
         self.known = {*map(environ_key, (*_REGISTERED, *listed, *own))}
         self._named: set[tuple[str, object]] = set()
@@ -133,11 +135,12 @@ class IdentityWarnings(_Once):
             for key in environ.keys() - self.known - unheard:
                 # A client may send any number of names that are not logged.
                 if not key.startswith("HTTP_") or (
-                    environ[key] and self._tell("HEADERS", "header", header_name(key), request)
+                    environ[key]
+                    and self._tell("HEADERS" + self._source, "header", header_name(key), request)
                 ):
                     self.known.add(key)
             for name in request.cookies.keys() - {asked.app.config.get("SESSION_COOKIE_NAME")}:
-                self._tell("COOKIES", "cookie", name, request)
+                self._tell("COOKIES" + self._source, "cookie", name, request)
             for name in (asked.session or {}).keys() - self._in_session:
                 self._tell("SESSION_KEYS", "session entry", str(name), request)
         if self._checks_address:

@@ -52,6 +52,12 @@ def test_what_does_not_count_is_named_once(told, headers, texts, guard):
     assert all(text in told()[0] for text in texts)
 
 
+@pytest.mark.parametrize("headers", [{"X-Api-Key": SHOWN}, {"Cookie": f"sid={SHOWN}"}])
+def test_a_source_that_is_left_out_is_named_with_the_setting(told, headers):
+    CountingApp(IDEMPOTENCE_IDENTITY=["session", "ip"]).send(headers=headers)
+    assert ", with credentials in IDEMPOTENCE_IDENTITY, or register" in told()[0]
+
+
 def test_no_more_than_fifty_names_are_told(told):
     counter = CountingApp("lock")
     for number in range(40):
