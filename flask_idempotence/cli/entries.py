@@ -26,7 +26,7 @@ BATCH = 500
 
 _PARTS = re.compile(r"([^:]*):(.*):([0-9a-f]{32})", re.DOTALL)
 
-by_mode = click.option("--mode", type=click.Choice(MODES), help="Only this mode.")
+by_mode = click.option("--mode", type=click.Choice(sorted(MODES)), help="Only this mode.")
 by_endpoint = click.option(
     "--endpoint",
     metavar="ENDPOINT",

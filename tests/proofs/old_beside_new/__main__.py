@@ -28,6 +28,7 @@ EXPECTED = {
     r"(?ms)^\w+: .*token.*^-.*(token-spent|TAKEN)": "a token is put back after each failure",
     r"arguments: .*key=lambda: 'k', wait=1": "a wait ends when its sleeps add up",
     r"lock waits.*(\n[-+]Retry-After: \d)+$": "and its sleeps are counted from other moments",
+    r"(?s)commands: .*--mode": "modes are listed by the alphabet",
     r"arguments: F.Retries": "clocks are looked up when they are called, so the repr differs",
 }
 """A pattern of a group's text (family, scenario, lines that differ): why they shall differ."""
