@@ -86,10 +86,11 @@ def link_to_reports(_app, _docname, source):
 
 BELOW = {
     "choose-a-scheme": "catalogue",
+    "content": "how-to/multi-tenant",
     "guarantees": "how-to/choose-a-guarantee",
     "how-to/existing-application": "how-to/migrate-a-home-made-scheme",
     "how-to/payments-api": "how-to/openapi",
-    "identity": "how-to/multi-tenant",
+    "identity": "content",
     "run-in-production": "reference/keyspace",
     "servers": "how-to/gateway",
     "tutorial": "coming-from-java",

@@ -65,6 +65,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.timed
 def test_every_wait_for_redis_ends_under_gevent_as_well():
     """The same tests as of threads, in a process that was patched before they were loaded."""
     module = ROOT / "tests" / "proofs" / "topologies" / "test_every_wait_ends.py"
