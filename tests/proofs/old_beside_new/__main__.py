@@ -29,6 +29,14 @@ EXPECTED = {
     r"arguments: .*key=lambda: 'k', wait=1": "a wait ends when its sleeps add up",
     r"lock waits.*(\n[-+]Retry-After: \d)+$": "and its sleeps are counted from other moments",
     r"(?s)commands: .*--mode": "modes are listed by the alphabet",
+    r"\A[^\n]+\n(-signal[^\n]*\n)?-Idempotent-Expires-In: \d+\s*\Z": "repeats differ",
+    r"\A(requests|hooks|bodies): .*, methods": "QUERY is a safe method",
+    r"(?s)commands: .*routes.*\n-.*QUERY": "QUERY is a safe method",
+    r"(?s)senders: .*\n[-+]log WARNING (The session|Only addresses|A guest's)": "each name once",
+    r"\+log WARNING A guest's request has a header": "each name is logged once",
+    r"senders: (7, 8|8, 7), key": "the ids 1 and '1' are two users",
+    r"The identity_loader returned": "a loader's object is refused",
+    r"keep\(ttl=5\) is less than": "steps must not outlive the record",
     r"arguments: F.Retries": "clocks are looked up when they are called, so the repr differs",
 }
 """A pattern of a group's text (family, scenario, lines that differ): why they shall differ."""
