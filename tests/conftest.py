@@ -169,6 +169,14 @@ def patient_stores(pytestconfig: pytest.Config) -> None:
 
 
 @pytest.fixture
+def no_collection() -> Iterator[None]:
+    """Switch the collector off: at the limit of recursion, the finalizers it calls would fail."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
 def redis_url(redis_server: RedisServer) -> Iterator[str]:
     """The address of the shared server, which is empty."""
     with redis_server.client() as client:

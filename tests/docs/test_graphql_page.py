@@ -3,6 +3,8 @@
 import pytest
 from helpers.http_transcripts import GRAPHQL_PAGE, run_blocks
 
+pytestmark = pytest.mark.usefixtures("no_collection")
+
 PAY = "mutation { pay(amount: 1) }"
 QUERY = "{ paid }"
 DEEP = "{ a" * 20_000

@@ -9,6 +9,8 @@ from helpers.servers.example import HTML
 from example_app import create_app
 from example_app.lab import runs
 
+pytestmark = pytest.mark.usefixtures("no_collection")
+
 WAY_BACK = '<a class="button" href="/">Back to the shop</a>'
 
 HUGE = "9" * 23  # more than a database's integers

@@ -26,6 +26,8 @@ from flask_idempotence import idempotent, no_repeat_submit, one_time_token
 from flask_idempotence.request.body import IN_MEMORY
 from flask_idempotence.request.fingerprint import LONGEST_JSON
 
+pytestmark = pytest.mark.usefixtures("no_collection")
+
 
 def data():
     return request.get_data()

@@ -23,6 +23,8 @@ from flask_idempotence import (
     one_time_token,
 )
 
+pytestmark = pytest.mark.usefixtures("no_collection")
+
 LOCK = no_repeat_submit(60)
 CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
 

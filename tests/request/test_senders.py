@@ -52,7 +52,11 @@ def is_renewed_at_a_cost(ways, way, name, guard):
     return is_counted_whole or (name in way.alone and len(ways) > 1)
 
 
-SET_UPS = [*((way,) for way in (*WAYS, *LOADERS)), *PAIRS]
+SOME_PAIRS = [
+    pair if place % 6 == 0 else pytest.param(pair, marks=pytest.mark.deep)
+    for place, pair in enumerate(PAIRS)
+]
+SET_UPS = [*((way,) for way in (*WAYS, *LOADERS)), *SOME_PAIRS]
 every_set_up = pytest.mark.parametrize("ways", SET_UPS, ids=label)
 
 
@@ -88,7 +92,7 @@ def test_a_person_is_one_sender_after_everything_that_is_renewed(ways):
     assert wrong == []
 
 
-@pytest.mark.parametrize("ways", [*WITH_A_CASHIER, *PAIRS], ids=label)
+@pytest.mark.parametrize("ways", [*WITH_A_CASHIER, *SOME_PAIRS], ids=label)
 def test_a_second_user_counts_whatever_his_id(ways):
     """A device with the number of its cashier is not the device alone."""
     site, wrong = Site(*ways), []

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from flask_idempotence import ConfigurationError, KeyInvalid, idempotent
 from flask_idempotence.request.key_header import parse_key
 
+pytestmark = pytest.mark.usefixtures("no_collection")
+
 PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 
 

@@ -19,6 +19,8 @@ from flask_idempotence import ResponseNotStored, current_guard
 from flask_idempotence.config.settings import Config
 from flask_idempotence.response.records import Records, UnreadableRecord
 
+pytestmark = pytest.mark.usefixtures("no_collection")
+
 
 @pytest.fixture(params=["memory", "redis"])
 def once_app(request):

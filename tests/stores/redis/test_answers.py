@@ -102,8 +102,15 @@ def uris(server):
     }
 
 
+OF_ONE_SERVER = ["with a database", "sentinel"]
+"""Topologies whose commands go the same way as those to a server alone."""
+
+
 @pytest.mark.parametrize("wait_replicas", [0, 1])
-@pytest.mark.parametrize("topology", ["alone", "with a database", "sentinel", "cluster"])
+@pytest.mark.parametrize(
+    "topology",
+    ["alone", "cluster", *(pytest.param(each, marks=pytest.mark.deep) for each in OF_ONE_SERVER)],
+)
 def test_any_reply_is_an_outcome_or_an_error_of_the_store(server, topology, wait_replicas):
     options = {"deadline": 0.1, "wait_replicas": wait_replicas}
     uri = uris(server)[topology]
