@@ -23,7 +23,7 @@ from werkzeug.exceptions import (
 from werkzeug.wsgi import LimitedStream, get_content_length
 
 from ..errors import ConfigurationError
-from .input import PIECE, WATCHED, WatchedInput
+from .input import PIECE, WATCHED, WatchedInput, disconnected
 from .proxies import current_request
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def is_left_unparsed(request: Request) -> bool:
         if length:  # bytes that are no text
             raise ClientDisconnected
         return False
-    return _read_and_keep(request).size > 0
+    return (kept_body(request.environ) or _read_and_keep(request)).size > 0
 
 
 def digest_of(stream: IO[bytes]) -> str:
@@ -170,18 +170,18 @@ def _read_and_keep(request: Request) -> Body:
     watched: Any = environ.get(WATCHED)
     if watched is not None and source is watched.server:  # it was not watched from the beginning
         source = watched
-    is_watched = source is watched
-    length = watched.length if is_watched else get_content_length(environ)
+    is_served = source is watched or isinstance(source, LimitedStream)
+    length = watched.length if is_served and watched else get_content_length(environ)
     _check_known(environ, length)
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge
-    is_altered = not (is_watched or isinstance(source, LimitedStream | io.BytesIO))
+    is_altered = not (is_served or isinstance(source, io.BytesIO))
     if is_altered:  # by the application, such as decompressed: it has another length
         length = None
     is_begun = watched is not None and watched.is_begun
     observed: Callable[..., Body] | None = environ.get(OBSERVED)
     body = (observed or _read)(source, length, limit)
-    body.is_rest = is_begun and (is_watched or isinstance(source, LimitedStream))
+    body.is_rest = is_begun and is_served
     environ["wsgi.input"] = body.stream
     environ[KEPT] = body
     if "stream" in known:
@@ -191,13 +191,14 @@ def _read_and_keep(request: Request) -> Body:
 
 
 def _read(source: IO[bytes], length: int | None, limit: int | None) -> Body:
-    data = source.read(PIECE)
-    more = b"" if len(data) == length else source.read(PIECE)
+    read = partial(_read_piece, source)
+    data = read()
+    more = b"" if len(data) == length else read()
     if not more and (limit is None or len(data) <= limit):
         return in_memory(data)
     file, size = KeptFile(IN_MEMORY), 0
     try:
-        for piece in chain((data, more), iter(partial(source.read, PIECE), b"")):
+        for piece in chain((data, more), iter(read, b"")):
             size += file.write(piece)
             if limit is not None and size > limit:
                 raise RequestEntityTooLarge
@@ -221,6 +222,13 @@ def _read(source: IO[bytes], length: int | None, limit: int | None) -> Body:
         return response
 
     return Body(file, size, None)
+
+
+def _read_piece(source: IO[bytes]) -> bytes:
+    try:
+        return source.read(PIECE)
+    except Exception as error:  # such as that of a decoder of the application
+        raise disconnected(error) from error
 
 
 def in_memory(data: bytes) -> Body:

@@ -146,12 +146,7 @@ class WatchedInput(Input):
             self.is_broken = True
             if not self.is_guarded:
                 raise
-            if not isinstance(error, OSError | ValueError | HTTPException):
-                _logger.warning(
-                    "Flask-Idempotence: the body of a request cannot be read (%s).",
-                    type(error).__name__,
-                )
-            raise ClientDisconnected from None
+            raise disconnected(error) from None
         if data and not self.is_begun and _is_decoded(data, self._mark):
             self._left = 0
         self._left -= len(data)
@@ -204,6 +199,17 @@ def read_at_most(source: IO[bytes] | Input, most: int) -> tuple[bytes, Exception
     except Exception as error:  # noqa: BLE001 - which the view gets, where it reads so far
         return bytes(data), error
     return bytes(data), None
+
+
+def disconnected(error: Exception) -> HTTPException:
+    """Return what to raise behind a guard for the error of an input."""
+    if isinstance(error, HTTPException):
+        return error
+    if not isinstance(error, OSError | ValueError):
+        _logger.warning(
+            "Flask-Idempotence: the body of a request cannot be read (%s).", type(error).__name__
+        )
+    return ClientDisconnected()
 
 
 def _is_decoded(data: bytes, mark: bytes | None) -> bool:

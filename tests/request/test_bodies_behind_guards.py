@@ -38,6 +38,21 @@ def test_drawn_requests(kind, part):
     assert not list(KINDS[kind](range(part * 250, part * 250 + 250)))
 
 
+FOUND = {
+    "observing": (5639, 6275),  # kept, and read as a form by a function of the application
+    "enforcing": (
+        *(3390, 4753, 9675),  # broken off behind a decoder of the application
+        10288,  # decoded by a middleware, and looked at by a hook
+    ),
+}
+"""Drawn requests that were answered otherwise behind a guard once."""
+
+
+@pytest.mark.parametrize("kind", FOUND)
+def test_drawn_requests_that_differed_once(kind):
+    assert not list(KINDS[kind](FOUND[kind]))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_requests_with_long_bodies(kind):
     assert not list(KINDS[kind](range(50), long=True))
