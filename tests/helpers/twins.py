@@ -544,7 +544,11 @@ def differences_of_observing(numbers, *, long=False):
             # guard may notice earlier that a body has broken off.
             is_waiting = any("Waiting" in each.status for each in expected)
             is_refused = twin is partly and not case.is_whole and found[0].status[:3] == "400"
-            if found != expected and not is_waiting and not is_refused:
+            # Where its input ends early, a GzipFile that was asked for more than it has drops what
+            # it has decoded: how much a view gets depends on how much each reader asks for.
+            is_coded = "HTTP_CONTENT_ENCODING" in case.environ
+            is_dropped = is_coded and not case.is_whole and "EOFError" in f"{found[0].seen}"
+            if found != expected and not (is_waiting or is_refused or is_dropped):
                 yield Difference(case, expected, found)
 
 
