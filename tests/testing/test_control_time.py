@@ -183,6 +183,7 @@ class TestRunningViews:
         slow.may_end.set()
         first.join(PATIENCE)
 
+    @pytest.mark.timed
     def test_a_short_lease_is_renewed_after_a_jump(self, idempotence_clock):
         shop = Shop(IDEMPOTENCE_LEASE=30)
         with shop.app.app_context():

@@ -126,6 +126,7 @@ class TestCompletion:
         ]
         assert told == ([("lease_lost", "settle")] if rival == "/pay" else [("completed", None)])
 
+    @pytest.mark.timed
     def test_that_is_refused_for_want_of_memory_keeps_its_claim_beyond_the_lease(
         self, fresh_redis
     ):

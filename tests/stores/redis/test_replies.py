@@ -212,6 +212,7 @@ def test_a_server_that_reads_slowly_has_one_deadline(server):
     assert "Timeout" in str(error)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("first", ["hangs up", "does not know the script"])
 def test_a_second_attempt_gets_what_the_first_has_left_of_the_deadline(server, first):
     """Each attempt is answered within a deadline, both together are not."""
