@@ -16,6 +16,12 @@ author = "The Flask-Idempotence contributors"
 copyright = f"{author}; MIT licence"
 version = release = __version__
 
+BUILT_FROM = os.environ.get("READTHEDOCS_GIT_IDENTIFIER", "main")
+"""The branch or the tag whose files the pages link to."""
+
+if os.environ.get("READTHEDOCS_VERSION_TYPE", "tag") != "tag":  # a branch or a pull request
+    release = f"{version}, {os.environ['READTHEDOCS_VERSION_NAME']}"
+
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
@@ -40,7 +46,7 @@ html_copy_source = False
 html_theme_options = {
     # "View this page" and "Edit this page" above every page.
     "source_repository": "https://github.com/flask-idempotence/flask-idempotence/",
-    "source_branch": "main",
+    "source_branch": BUILT_FROM,
     "source_directory": "docs/",
     # The colours of the example application, whose pictures the pages show.
     "light_css_variables": {"color-brand-primary": "#0b6e63", "color-brand-content": "#0b6e63"},
@@ -76,7 +82,7 @@ TAB = re.compile(r"(?ms)^\*\*([^*\n]+)\*\*$(.*?)(?=^\*\*[^*\n]+\*\*$|\Z)")
 
 
 REPORT = re.compile(r"\]\((?:\.\./)*(reports/[^)]+)\)")
-SOURCES = f"{html_theme_options['source_repository']}blob/main/docs/"
+SOURCES = f"{html_theme_options['source_repository']}blob/{BUILT_FROM}/docs/"
 
 
 def link_to_reports(_app, _docname, source):
@@ -160,8 +166,55 @@ def offer_other_language(app, pagename, _template, context, _doctree):
     context["other_language"] = root + other_language(app, pagename)
 
 
+TREE = re.compile(r"(?ms)^```{toctree}\n:caption: ([^\n]+)\n:hidden:\n\n(.*?)^```$")
+
+
+def llms():
+    """Return the list of pages for language models, by https://llmstxt.org."""
+    parts = [f"# {project} {release}", f"> {first_paragraph(source('index'))}"]
+    for caption, names in TREE.findall(source("index")):
+        parts.append(f"## {caption}\n")
+        for page in [page for name in names.split() for page in (name, *below(name))]:
+            text = source(page)
+            title = re.search("(?m)^# (.+)$", text)[1]
+            parts[-1] += f"\n- [{title}]({html_baseurl}{page}.html): {first_sentence(text)}"
+    return "\n\n".join(parts) + "\n"
+
+
+def below(name):
+    """List the pages that the sidebar shows below one."""
+    return [page for child in [BELOW.get(name)] if child for page in (child, *below(child))]
+
+
+def source(name):
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    included = re.match(r"```{include} (\S+)", page)
+    return (DOCS / included[1]).read_text(encoding="utf-8") if included else page
+
+
+NO_TEXT = re.compile(r"(?ms)^(`{3,}).*?^\1$|^<!--.*?-->$|^\([\w-]+\)=$|^#.*?$|^\|.*?$|\*\*|^\d\. ")
+
+
+def first_sentence(page):
+    """Return the first sentence, without tables, code and links."""
+    sentence = re.match(r".+?[.:](?= |$)", first_paragraph(page))
+    return sentence[0].removesuffix(":").removesuffix(".") + "."
+
+
+def first_paragraph(page):
+    text = re.sub(r"\[((?:[^][]|\n)+)\]\([^)]*\)", r"\1", NO_TEXT.sub("", page))
+    return " ".join(text.strip().partition("\n\n")[0].split())
+
+
+def write_llms(app, error):
+    """Put the list beside the English pages."""
+    if error is None and app.config.language == "en" and app.builder.name == "html":
+        (Path(app.outdir) / "llms.txt").write_text(llms(), encoding="utf-8")
+
+
 def setup(app):
     """Register the functions above."""
+    app.connect("build-finished", write_llms)
     app.connect("source-read", link_to_reports)
     app.connect("source-read", make_tabs)
     app.connect("source-read", put_below)

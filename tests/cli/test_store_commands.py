@@ -7,10 +7,9 @@ import time
 
 import pytest
 from helpers.applications.doctor_apps import production_app
-from helpers.apps import make_app
+from helpers.apps import add_views, make_app
 from helpers.cli_shell import invoke, rows
 from helpers.store_assertions import documented_user
-from observability.test_metrics import add_views
 from prometheus_client.parser import text_string_to_metric_families
 
 from flask_idempotence import Idempotence, MemoryStore, RedisStore, StoreError, idempotent

@@ -9,9 +9,11 @@ from flask import Flask, Response, abort, jsonify, redirect
 
 from flask_idempotence import (
     Idempotence,
+    LeaseLost,
     MemoryStore,
     claimed,
     completed,
+    current_guard,
     idempotent,
     lease_lost,
     no_repeat_submit,
@@ -56,6 +58,31 @@ def make_app(*, idempotence=None, store=None, **settings):
     """Return an application with the extension."""
     app = bare_app(**settings)
     (idempotence or Idempotence()).init_app(app, store=store)
+    return app
+
+
+def add_views(app):
+    """Register a view behind each mode: `/orders/fail`, `lose` or another end; return the app."""
+
+    @app.post("/orders/<outcome>")
+    @no_repeat_submit(20)
+    def order(outcome):
+        if outcome == "lose":
+            app.extensions["idempotence"].store.clear("")
+            with contextlib.suppress(LeaseLost):
+                current_guard.ensure_held()
+        return outcome, 400 if outcome == "fail" else 200
+
+    @app.post("/payments")
+    @idempotent(required=True)
+    def pay():
+        return "paid"
+
+    @app.post("/checkout")
+    @one_time_token()
+    def checkout():
+        return "paid"
+
     return app
 
 

@@ -46,7 +46,7 @@ class Consumer(ServerProcess):
 
 
 class Broker:
-    """The page's files, a broker, and a book of what was done (`helpers.broker_probe`)."""
+    """The page's files, a broker, and a book of what was done (`proofs.brokers.broker_probe`)."""
 
     file, effect, command = "", "send_invoice", ()
     runs = 5
@@ -73,7 +73,7 @@ class Broker:
     def consumer(self):
         self._consumers += 1
         command = [each.format(number=self._consumers) for each in self.command]
-        probe = [sys.executable, "-m", "helpers.broker_probe", self.file.removesuffix(".py")]
+        probe = [sys.executable, "-m", "proofs.brokers.broker_probe", self.file.removesuffix(".py")]
         return Consumer(self, [*probe, *command])
 
     @contextlib.contextmanager

@@ -5,7 +5,7 @@ import time
 
 import pytest
 import yaml
-from helpers.apps import bare_app, make_app
+from helpers.apps import add_views, bare_app, make_app
 from helpers.keeper_harness import KeeperHarness
 from helpers.repository import ROOT, text_of
 from helpers.servers.faults import Proxy
@@ -14,12 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from flask_idempotence import (
     ConfigurationError,
-    LeaseLost,
     MemoryStore,
-    current_guard,
     idempotent,
-    no_repeat_submit,
-    one_time_token,
 )
 from flask_idempotence.engine.store_calls import Instrument
 from flask_idempotence.metrics import Metrics
@@ -50,29 +46,6 @@ def of(name, registry, *labels):
 @pytest.fixture
 def registry():
     return CollectorRegistry()
-
-
-def add_views(app):
-    @app.post("/orders/<outcome>")
-    @no_repeat_submit(20)
-    def order(outcome):
-        if outcome == "lose":
-            app.extensions["idempotence"].store.clear("")
-            with pytest.raises(LeaseLost):
-                current_guard.ensure_held()
-        return outcome, 400 if outcome == "fail" else 200
-
-    @app.post("/payments")
-    @idempotent(required=True)
-    def pay():
-        return "paid"
-
-    @app.post("/checkout")
-    @one_time_token()
-    def checkout():
-        return "paid"
-
-    return app
 
 
 def pay(client, *keys):

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 from flask import current_app
-from helpers.apps import bare_app, make_app
-from observability.test_metrics import add_views, figures, of, pay
+from helpers.apps import add_views, bare_app, make_app
+from observability.test_metrics import figures, of, pay
 from opentelemetry import trace
 from opentelemetry.instrumentation.flask import FlaskInstrumentor
 from opentelemetry.sdk.metrics import MeterProvider

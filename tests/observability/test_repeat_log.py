@@ -3,9 +3,8 @@
 import logging
 
 import pytest
-from helpers.apps import make_app
+from helpers.apps import add_views, make_app
 from helpers.once_operations import elsewhere
-from observability.test_metrics import add_views
 
 from flask_idempotence import ConfigurationError, Idempotence, Running, idempotent
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from multiprocessing import get_context
 
 import pytest
-from helpers.killed_steps import LEASE, POINTS, Payments, asked, die_at, written
+from proofs.lifecycle.killed_steps import LEASE, POINTS, Payments, asked, die_at, written
 from helpers.servers.processes import environment
 
 PLACES = [
@@ -50,7 +50,7 @@ def deaths(uri, url):
     """Return the status of a process for each point, one after the other."""
     os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]  # of the server that forks them
     processes = get_context("forkserver")
-    processes.set_forkserver_preload(["helpers.killed_steps"])
+    processes.set_forkserver_preload(["proofs.lifecycle.killed_steps"])
     statuses = []
     for point in POINTS:
         process = processes.Process(target=die_at, args=(uri, url, point))

@@ -35,6 +35,8 @@ EXPECTED = {
     r"(?s)senders: .*\n[-+]log WARNING (The session|Only addresses|A guest's)": "each name once",
     r"\+log WARNING A guest's request has a header": "each name is logged once",
     r"senders: (7, 8|8, 7), key": "the ids 1 and '1' are two users",
+    r"calls the view again outside its guard": "the error names the other cause",
+    r"nestings: .*lock observed, releases": "release() also releases what is only observed",
     r"The identity_loader returned": "a loader's object is refused",
     r"keep\(ttl=5\) is less than": "steps must not outlive the record",
     r"arguments: F.Retries": "clocks are looked up when they are called, so the repr differs",
