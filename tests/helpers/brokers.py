@@ -73,7 +73,8 @@ class Broker:
     def consumer(self):
         self._consumers += 1
         command = [each.format(number=self._consumers) for each in self.command]
-        probe = [sys.executable, "-m", "proofs.brokers.broker_probe", self.file.removesuffix(".py")]
+        module = self.file.removesuffix(".py")
+        probe = [sys.executable, "-m", "proofs.brokers.broker_probe", module]
         return Consumer(self, [*probe, *command])
 
     @contextlib.contextmanager

@@ -4,11 +4,11 @@ import os
 import signal
 
 from flask import request
+from helpers.payment_database import PaymentApp, metadata
 from sqlalchemy import Column, String, Table, func, insert, select
 
 from flask_idempotence import idempotent
 from flask_idempotence.stores import open_store
-from helpers.payment_database import PaymentApp, metadata
 
 LEASE = 1.0
 STEPS = ("reserve", "charge", "book")

@@ -6,8 +6,8 @@ from contextlib import closing
 from multiprocessing import get_context
 
 import pytest
-from proofs.lifecycle.killed_steps import LEASE, POINTS, Payments, asked, die_at, written
 from helpers.servers.processes import environment
+from proofs.lifecycle.killed_steps import LEASE, POINTS, Payments, asked, die_at, written
 
 PLACES = [
     pytest.param("redis", marks=pytest.mark.lifecycle),
