@@ -1,8 +1,8 @@
 """A consumer of docs/how-to/consume-messages.md as it is, but for its effect, which is counted.
 
 Run as `python -m proofs.brokers.broker_probe MODULE [ARGUMENT...]` where the page's files are: it
-calls `main()` of the module, or the console script that the arguments name. The environment says where
-the book is (BOOK), which function is the effect (EFFECT), what happens to which order (PLANS), and
+calls `main()` of the module, or the console script that the arguments name. The environment says
+where the book is (BOOK), which function is the effect (EFFECT), what happens to which order (PLANS), and
 which constants differ (CONSTANTS).
 """
 
