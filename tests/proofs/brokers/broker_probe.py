@@ -2,8 +2,8 @@
 
 Run as `python -m proofs.brokers.broker_probe MODULE [ARGUMENT...]` where the page's files are: it
 calls `main()` of the module, or the console script that the arguments name. The environment says
-where the book is (BOOK), which function is the effect (EFFECT), what happens to which order (PLANS), and
-which constants differ (CONSTANTS).
+where the book is (BOOK), which function is the effect (EFFECT), what happens to which order
+(PLANS), and which constants differ (CONSTANTS).
 """
 
 import contextlib
