@@ -35,7 +35,7 @@ def test_whatever_is_sent_the_answer_is_as_described_and_none_is_a_server_error(
 ):
     seconds = int(os.environ.get("FUZZ_SECONDS", "25"))
     server = Gunicorn(
-        f"helpers.applications.{application}:app",
+        f"proofs.fuzzing.{application}:app",
         env=environment(STORE=redis_url, DIRECTORY=tmp_path),
         threads=8,
     )

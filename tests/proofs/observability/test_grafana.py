@@ -13,8 +13,8 @@ import pytest
 import yaml
 from helpers.repository import ROOT, text_of
 from helpers.servers.processes import Assembled, RedisServer, all_at_once, until
-from helpers.servers.prometheus import Prometheus
 from observability.test_metrics import PAGE
+from proofs.observability.prometheus import Prometheus
 from proofs.observability.test_metrics_of_workers import SERVED, URI, Metered, pay
 
 pytestmark = [pytest.mark.servers, pytest.mark.gunicorn]

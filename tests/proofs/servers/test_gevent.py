@@ -48,7 +48,7 @@ def test_repeats_that_wait_in_a_gevent_worker_outlive_leases_and_run_once(redis_
     ],
 )
 def test_a_wait_for_the_store_lets_other_greenlets_run_as_the_page_says(driver, patched):
-    command = [sys.executable, "-m", "helpers.applications.ticks", patched, driver]
+    command = [sys.executable, "-m", "proofs.servers.ticks", patched, driver]
     ended = run_to_end(command, env=environment())
     assert ended.returncode == 0, ended.stderr
     took, ran = map(float, ended.stdout.split())

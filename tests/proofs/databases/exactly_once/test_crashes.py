@@ -9,11 +9,11 @@ from contextlib import closing
 
 import psutil
 import pytest
-from helpers.killed_process import LEASE, STEPS, Children
 from helpers.payment_database import PaymentApp, is_unavailable
 from helpers.row_locks import wait_for_waiting
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import until
+from proofs.databases.exactly_once.killed_process import LEASE, STEPS, Children
 from sqlalchemy import event, make_url
 
 pytestmark = pytest.mark.database

@@ -99,7 +99,7 @@ def pooled(request, driver, url, certificate):
 def played(url, place, *, gevent=False, timeout=60, **plan):
     """Return what a process reports in which callers meet a fault."""
     plan |= {"url": url.render_as_string(hide_password=False), "place": place}
-    code = "from helpers.sql_waits import main; main()"
+    code = "from proofs.databases.stores.sql_waits import main; main()"
     if gevent:
         code = f"from gevent import monkey; monkey.patch_all(); {code}"
     command = [sys.executable, "-c", code, json.dumps(plan)]

@@ -7,7 +7,6 @@ from multiprocessing import get_context
 
 import psycopg  # noqa: F401 - so that the children have it
 import pymysql  # noqa: F401 - the same
-
 from helpers.payment_database import PaymentApp
 from helpers.servers.processes import environment
 

@@ -6,7 +6,6 @@ import urllib.parse
 import urllib.request
 
 import yaml
-
 from helpers.servers.processes import HOST, ServerProcess, free_port, needed
 
 SCRAPE_SECONDS = 0.5

@@ -17,12 +17,13 @@ if when == "before":
 import threading  # noqa: E402 - after patching, as under a server that patches first
 from contextlib import suppress  # noqa: E402
 
-from flask_idempotence import StoreError  # noqa: E402
-from flask_idempotence.stores import open_store  # noqa: E402
-from flask_idempotence.stores.base import NO_FINGERPRINT  # noqa: E402
 from helpers.servers.mariadb import MariaDbServer  # noqa: E402
 from helpers.servers.postgres import PostgresServer  # noqa: E402
 from helpers.servers.processes import RedisServer  # noqa: E402
+
+from flask_idempotence import StoreError  # noqa: E402
+from flask_idempotence.stores import open_store  # noqa: E402
+from flask_idempotence.stores.base import NO_FINGERPRINT  # noqa: E402
 
 TICK = 0.05
 SERVERS = {

@@ -13,14 +13,14 @@ import sys
 import threading
 import time
 
+from helpers.fault_soak import Lag, Soak
+from proofs.databases.stores.valve import Valve
 from sqlalchemy import create_engine, make_url
 
 from flask_idempotence import SqlStore, StoreError
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed
 from flask_idempotence.stores.circuit import PROBE_EVERY
 from flask_idempotence.stores.uris import limited_engine
-from helpers.fault_soak import Lag, Soak
-from helpers.servers.valve import Valve
 
 CALLERS = 32
 DEADLINE = 2.0
