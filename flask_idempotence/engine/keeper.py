@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from ..config.settings import Config
 from ..response.refusals import LeaseLost, Refusal
 from ..stores.base import Outcome, Renewal, Store
-from ..stores.process import Living, call_at_exit, call_in_children, threads_stand_still
+from ..stores.process import WeakObjects, call_at_exit, call_in_children, threads_stand_still
 from .guard import Claim
 from .store_calls import FailurePolicy
 
@@ -52,7 +52,7 @@ always refused would block the others; with more, a store in an outage would be 
 TIME_SLICE = 0.1
 """Seconds of work between two rounds of renewals."""
 
-KEEPERS: Living[Keeper] = Living()
+KEEPERS: WeakObjects[Keeper] = WeakObjects()
 """The keepers of this process, for a test that moves the clock."""
 
 NO_THREADS = (

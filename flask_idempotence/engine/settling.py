@@ -357,7 +357,7 @@ class Settling:
         if outcome is Outcome.STALE:
             # The keeper could not run (a view that blocks all other threads): if the key is free,
             # hold it again, for requests that queued behind this view are still repeats.
-            store.claim(key, owner, NO_FINGERPRINT, left, keep=0)
+            store.claim(key, owner, NO_FINGERPRINT, left, hold_after_crash=0)
         return outcome
 
     def _retry(self, claim: Claim, settlement: Settlement, send: Callable[[], Outcome]) -> None:

@@ -67,7 +67,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """Another owner's lease ended without a settlement, and its claim asked to be kept.
+    """Another owner's lease ended without a settlement, and its claim asked to be held after that.
 
     Attributes:
         matches: whether its fingerprint is the caller's.
@@ -110,7 +110,7 @@ class Completion(NamedTuple):
     owner: bytes
     fingerprint: bytes
     record: bytes
-    keep: float
+    ttl: float
 
     def __repr__(self) -> str:
         return "<Completion>"
@@ -154,7 +154,7 @@ class Store(ABC):
 
     @abstractmethod
     def claim(
-        self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
+        self, key: str, owner: bytes, fingerprint: bytes, lease: float, hold_after_crash: float
     ) -> ClaimOutcome:
         """Take the key for its first caller, or return its holder's state.
 
@@ -165,8 +165,8 @@ class Store(ABC):
                 was sent twice may arrive after the first renewal.
             fingerprint: 16 bytes that identify the request.
             lease: how long the claim lives without renewal.
-            keep: 0: the key is free when the lease ends. More: for so long after the end of the
-                last lease the key answers `Crashed`.
+            hold_after_crash: for how long the key answers `Crashed` after its last lease has ended
+                without a settlement. 0: the key is free when the lease ends.
         """
 
     @abstractmethod
@@ -183,9 +183,9 @@ class Store(ABC):
 
     @abstractmethod
     def complete(
-        self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
+        self, key: str, owner: bytes, fingerprint: bytes, record: bytes, ttl: float
     ) -> Outcome:
-        """Replace the claim by a record, for `keep` seconds.
+        """Replace the claim by a record, for `ttl` seconds.
 
         Depends on the owner only, never on the lease's time: a claim whose lease has ended and
         that no owner took over is completed, and an absent key is stored. The owner may repeat it.

@@ -20,7 +20,7 @@ from .base import (
     Running,
     TokenOutcome,
 )
-from .process import Living, call_in_children, monotonic
+from .process import WeakObjects, call_in_children, monotonic
 
 _DUE_A_WRITE = 2
 """Due entries of the heap that a write removes: more than the one it adds."""
@@ -79,7 +79,7 @@ class MemoryStore(InspectableStore):
         self._lock = threading.Lock()
 
     def claim(
-        self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
+        self, key: str, owner: bytes, fingerprint: bytes, lease: float, hold_after_crash: float
     ) -> ClaimOutcome:
         with self._lock:
             now = self.clock()
@@ -94,7 +94,9 @@ class MemoryStore(InspectableStore):
                 if kind == "claim":
                     # A claim that was sent twice may arrive after its first renewal.
                     lease_end = max(lease_end, more)
-            self._put(key, now, ("claim", owner, lease_end + keep, fingerprint, lease_end))
+            self._put(
+                key, now, ("claim", owner, lease_end + hold_after_crash, fingerprint, lease_end)
+            )
             return CLAIMED
 
     def renew(self, renewals: Sequence[Renewal]) -> list[Outcome]:
@@ -106,19 +108,19 @@ class MemoryStore(InspectableStore):
             kind, holder, expires, fingerprint, lease_end = self._values.get(key, _ABSENT)
             if (kind, holder) != ("claim", owner) or lease_end <= now:
                 return Outcome.STALE
-            end, keep = now + lease, expires - lease_end
-            self._put(key, now, ("claim", owner, end + keep, fingerprint, end))
+            end, hold = now + lease, expires - lease_end
+            self._put(key, now, ("claim", owner, end + hold, fingerprint, end))
             return Outcome.OK
 
     def complete(
-        self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
+        self, key: str, owner: bytes, fingerprint: bytes, record: bytes, ttl: float
     ) -> Outcome:
         with self._lock:
             now = self.clock()
             kind, holder, expires, *_ = self._values.get(key, _ABSENT)
             if expires > now and (holder != owner or kind == "token"):
                 return Outcome.STALE
-            self._put(key, now, ("record", owner, now + keep, fingerprint, record))
+            self._put(key, now, ("record", owner, now + ttl, fingerprint, record))
             return Outcome.OK
 
     def release(self, key: str, owner: bytes) -> Outcome:
@@ -216,7 +218,7 @@ class MemoryStore(InspectableStore):
         return False
 
 
-_STORES: Living[MemoryStore] = Living()
+_STORES: WeakObjects[MemoryStore] = WeakObjects()
 
 
 def empty_memory_stores() -> None:

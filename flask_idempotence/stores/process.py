@@ -109,7 +109,7 @@ def has_input(file_number: int) -> Callable[[], object]:
     return lambda: select.select([file_number], [], [], 0)[0]
 
 
-class Living(Generic[T]):
+class WeakObjects(Generic[T]):
     """The objects of one kind in this process, for as long as each lives."""
 
     def __init__(self) -> None:

@@ -263,10 +263,10 @@ def _owner() -> bytes:
     return os.urandom(OWNER_BYTES)
 
 
-def _owned(store: Store, lease: float = 10, keep: float = 0) -> bytes:
+def _owned(store: Store, lease: float = 10, hold_after_crash: float = 0) -> bytes:
     """Claim `k`, and return the owner."""
     owner = _owner()
-    assert store.claim("k", owner, ASKED, lease, keep) == Claimed()
+    assert store.claim("k", owner, ASKED, lease, hold_after_crash) == Claimed()
     return owner
 
 

@@ -34,12 +34,12 @@ class ForgetsFingerprints(MemoryStore):
 
 
 class NeverEndsALease(MemoryStore):
-    def claim(self, key, owner, fingerprint, lease, keep):
-        return super().claim(key, owner, fingerprint, 100 * lease, keep)
+    def claim(self, key, owner, fingerprint, lease, hold_after_crash):
+        return super().claim(key, owner, fingerprint, 100 * lease, hold_after_crash)
 
 
 class ForgetsDeadClaims(MemoryStore):
-    def claim(self, key, owner, fingerprint, lease, keep):
+    def claim(self, key, owner, fingerprint, lease, hold_after_crash):
         return super().claim(key, owner, fingerprint, lease, 0)
 
 
@@ -107,13 +107,13 @@ class KeepsTokens(MemoryStore):
 
 
 class KeepsRecords(MemoryStore):
-    def complete(self, key, owner, fingerprint, record, keep):
-        return super().complete(key, owner, fingerprint, record, 100 * keep)
+    def complete(self, key, owner, fingerprint, record, ttl):
+        return super().complete(key, owner, fingerprint, record, 100 * ttl)
 
 
 class KeepsDeadClaims(MemoryStore):
-    def claim(self, key, owner, fingerprint, lease, keep):
-        return super().claim(key, owner, fingerprint, lease, 100 * keep)
+    def claim(self, key, owner, fingerprint, lease, hold_after_crash):
+        return super().claim(key, owner, fingerprint, lease, 100 * hold_after_crash)
 
 
 class DiscardsWhatCameLater(MemoryStore):

@@ -27,7 +27,7 @@ OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}
 """Of a script that writes only for the owner."""
 
 _MARK = 17  # state and owner, or state and subject
-_KEEP = 33  # where it begins in a claim
+_HOLD = 33  # where it begins in a claim
 
 
 class Inspection(InspectableStore):
@@ -111,9 +111,9 @@ def _entry(beginning: Reply, size: Reply, left: Reply) -> Entry | None:
     if not beginning or left < 0:
         return None
     kind = _KINDS.get(beginning[:1], "unknown")
-    keep = beginning[_KEEP:]
-    is_claim = kind == "claim" and keep.isdigit()
-    lease = max(0, left - int(keep)) / 1000 if is_claim else None
+    hold = beginning[_HOLD:]
+    is_claim = kind == "claim" and hold.isdigit()
+    lease = max(0, left - int(hold)) / 1000 if is_claim else None
     return Entry(kind, left / 1000, size, lease, beginning[:_MARK])
 
 

@@ -36,7 +36,7 @@ from .link import Command, Reply, checked, error_code, failure, pack
 from .lua import CLAIM, COMPLETE, RELEASE, RENEW, TAKE_TOKEN, Script
 
 _MAX_REPLICAS = 1000
-_MAX_DIGITS = 15  # of `keep`: as a number in Lua, more are not exact
+_MAX_DIGITS = 15  # of a hold after a crash: as a number in Lua, more are not exact
 _BEFORE_REDIS_7 = "syntax error"
 """The error of SET with NX and GET on a server that does not allow both."""
 
@@ -86,20 +86,20 @@ class RedisStore(Inspection):
 
     @operation
     def claim(
-        self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
+        self, key: str, owner: bytes, fingerprint: bytes, lease: float, hold_after_crash: float
     ) -> ClaimOutcome:
-        length, kept = milliseconds(lease), round(keep * 1000)
+        length, hold = milliseconds(lease), round(hold_after_crash * 1000)
         if not self._may_run_scripts:
             self._check_rights(key)
         if self._claims_by_commands:
-            commands = _claim_commands(key, owner, fingerprint, length, kept)
+            commands = _claim_commands(key, owner, fingerprint, length, hold)
             replies = self._deployment.send(commands, key=key, follow=False)
             outcome = _claim_outcome(replies, owner, fingerprint)
             if outcome is not None:
                 return outcome
             if isinstance(replies[1], ResponseError) and str(replies[1]) == _BEFORE_REDIS_7:
                 self._claims_by_commands = False
-        match self._run(CLAIM, key, owner, fingerprint, length, kept):
+        match self._run(CLAIM, key, owner, fingerprint, length, hold):
             case 0:
                 return CLAIMED
             case [1, int(matches), int(left), bytes(holder)]:
@@ -131,9 +131,9 @@ class RedisStore(Inspection):
 
     @operation
     def complete(
-        self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
+        self, key: str, owner: bytes, fingerprint: bytes, record: bytes, ttl: float
     ) -> Outcome:
-        reply = self._run(COMPLETE, key, owner, fingerprint, record, milliseconds(keep))
+        reply = self._run(COMPLETE, key, owner, fingerprint, record, milliseconds(ttl))
         return OUTCOMES[reply]
 
     @operation
@@ -175,7 +175,7 @@ class RedisStore(Inspection):
 
 
 def _claim_commands(
-    key: str, owner: bytes, fingerprint: bytes, lease: int, keep: int
+    key: str, owner: bytes, fingerprint: bytes, lease: int, hold: int
 ) -> tuple[Command, Command]:
     """Return the commands of a claim.
 
@@ -183,7 +183,7 @@ def _claim_commands(
     a claim would have a day to run.
     """
     name = key.encode("utf-8", "surrogateescape")
-    value, life = b"C%b%b%d" % (owner, fingerprint, keep), b"%d" % (lease + keep)
+    value, life = b"C%b%b%d" % (owner, fingerprint, hold), b"%d" % (lease + hold)
     size = len(name)
     return _PTTL % (size, name), _SET % (size, name, len(value), value, len(life), life)
 
@@ -206,9 +206,9 @@ def _claim_outcome(
         return Done(matches, rest, left / 1000 if is_known else None)
     is_claim = state == b"C" and rest.isdigit() and len(rest) <= _MAX_DIGITS
     if is_claim and found[1:17] != owner and isinstance(left, int) and left >= 0:
-        keep = int(rest)
-        if left > keep:
-            return Running(matches, (left - keep) / 1000, found[1:17])
-        if keep:
+        hold = int(rest)
+        if left > hold:
+            return Running(matches, (left - hold) / 1000, found[1:17])
+        if hold:
             return Crashed(matches)
     return None

@@ -175,7 +175,7 @@ class Dialect(ABC):
             # must not end earlier by that. Every other row that gives way has expired.
             old_ends, new_ends = table.c.lease_ends, new.lease_ends
             ends = sa.case((old_ends > new_ends, old_ends), else_=new_ends)
-            replaced |= {"lease_ends": ends, "expires": ends + statements.KEEP}
+            replaced |= {"lease_ends": ends, "expires": ends + statements.LIFE}
         return self._on_conflict(insert, replaced, where)
 
     def _on_conflict(

@@ -2,7 +2,7 @@
 
 One row a key. Parameters are `this_key`,
 `this_owner` (of a token: its subject), `this_fingerprint`, `this_kind`, `record`, and in
-milliseconds `lease` and `keep`. Each statement changes one row under a condition, or none.
+milliseconds `lease` and `life`. Each statement changes one row under a condition, or none.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _is_live = _row.expires > now()
 _key = sa.bindparam("this_key", type_=KEY)
 _owner = sa.bindparam("this_owner", type_=sa.LargeBinary())
 _fingerprint = sa.bindparam("this_fingerprint", type_=sa.LargeBinary())
-KEEP = sa.bindparam("keep", type_=sa.BigInteger())
+LIFE = sa.bindparam("life", type_=sa.BigInteger())
 LEASE = sa.bindparam("lease", type_=sa.BigInteger())
 
 NEW_CLAIM: Columns = {
@@ -105,7 +105,7 @@ NEW_CLAIM: Columns = {
     "owner": _owner,
     "fingerprint": _fingerprint,
     "lease_ends": now() + LEASE,
-    "expires": now() + LEASE + KEEP,
+    "expires": now() + LEASE + LIFE,
     "data": sa.null(),
 }
 """A row that claims a key."""
@@ -124,7 +124,7 @@ IS_RENEWABLE = sa.and_(is_a(CLAIM), _row.lease_ends > now())
 COMPLETED: Columns = NEW_CLAIM | {
     "kind": word(RECORD),
     "lease_ends": sa.null(),
-    "expires": now() + KEEP,
+    "expires": now() + LIFE,
     "data": sa.bindparam("record", type_=sa.LargeBinary()),
 }
 MAY_COMPLETE = sa.or_(~_is_live, sa.and_(is_a(CLAIM, RECORD), _row.owner == _owner))
@@ -132,7 +132,7 @@ NEW_TOKEN: Columns = NEW_CLAIM | {
     "kind": sa.literal(TOKEN),
     "fingerprint": sa.literal(b"", sa.LargeBinary()),
     "lease_ends": sa.null(),
-    "expires": now() + KEEP,
+    "expires": now() + LIFE,
 }
 
 RELEASE = sa.delete(table).where(IS_OWN, is_a(CLAIM))

@@ -106,10 +106,10 @@ class SqlStore(InspectableStore):
         self._is_pruning = False
 
     def claim(
-        self, key: str, owner: bytes, fingerprint: bytes, lease: float, keep: float
+        self, key: str, owner: bytes, fingerprint: bytes, lease: float, hold_after_crash: float
     ) -> ClaimOutcome:
         values = _values(
-            key, owner, fingerprint, lease=milliseconds(lease), keep=round(keep * 1000)
+            key, owner, fingerprint, lease=milliseconds(lease), life=round(hold_after_crash * 1000)
         )
         outcome = self._run(self._dialect.claim, values, writes=False)
         self._count_write()
@@ -119,9 +119,9 @@ class SqlStore(InspectableStore):
         return self._run(self._dialect.renew, renewals) if renewals else []
 
     def complete(
-        self, key: str, owner: bytes, fingerprint: bytes, record: bytes, keep: float
+        self, key: str, owner: bytes, fingerprint: bytes, record: bytes, ttl: float
     ) -> Outcome:
-        values = _values(key, owner, fingerprint, record=record, keep=milliseconds(keep))
+        values = _values(key, owner, fingerprint, record=record, life=milliseconds(ttl))
         return self._run(self._dialect.complete, values)
 
     def complete_in(
@@ -131,7 +131,7 @@ class SqlStore(InspectableStore):
         owner: bytes,
         fingerprint: bytes,
         record: bytes,
-        keep: float,
+        ttl: float,
     ) -> Outcome:
         """Replace the claim by a record within the transaction of a connection, if it commits.
 
@@ -141,7 +141,7 @@ class SqlStore(InspectableStore):
             owner: the claim's.
             fingerprint: the claim's.
             record: the value to remember.
-            keep: for how many seconds.
+            ttl: for how many seconds.
 
         Returns:
             STALE where the key is another owner's: then the transaction must be rolled back.
@@ -150,7 +150,7 @@ class SqlStore(InspectableStore):
             StoreNotReady: the table is missing, or is another one.
             sqlalchemy.exc.SQLAlchemyError: anything else, as the connection raises it.
         """
-        values = _values(key, owner, fingerprint, record=record, keep=milliseconds(keep))
+        values = _values(key, owner, fingerprint, record=record, life=milliseconds(ttl))
         try:
             return self._dialect.complete_in(connection, self._schema, values)
         except DBAPIError as error:
@@ -181,7 +181,7 @@ class SqlStore(InspectableStore):
         values = {
             "this_key": key,
             "this_owner": subject,
-            "keep": milliseconds(ttl),
+            "life": milliseconds(ttl),
         }
         self._run(StoreConnection.send, self._dialect.put_token, values, repeatable=False)
         self._count_write()

@@ -4,7 +4,7 @@
 -- ARGV[1]  owner, 16 bytes
 -- ARGV[2]  fingerprint, 16 bytes
 -- ARGV[3]  lease in milliseconds
--- ARGV[4]  keep in milliseconds: for how long after the last lease's end the key says "crashed"
+-- ARGV[4]  hold in milliseconds: for how long after the last lease's end the key says "crashed"
 --
 -- Returns  0                       claimed (also to the owner who already holds it, and then never
 --                                  for less than is left of its lease)
@@ -13,9 +13,9 @@
 --          {3, matches}            crashed: its lease has ended, and it was not settled
 --          `matches` is 1 where the fingerprint is the caller's, else 0
 --
--- A value is  "C" owner fingerprint keep    for a claim, which lives for lease + keep
+-- A value is  "C" owner fingerprint hold    for a claim, which lives for lease + hold
 --         or  "D" owner fingerprint record  for a record.
--- Hence the rest of a claim's lease is its time to live less its keep, and no clock is read.
+-- Hence the rest of a claim's lease is its time to live less its hold, and no clock is read.
 
 -- Without the check of the time left: a claim for one second is sent twice, the second copy is
 -- granted and its lease renewed to 30 s; the first one arrives late and cuts it down to a second;
@@ -33,16 +33,16 @@ elseif value then
   if state == "D" then
     return {2, matches, string.sub(value, 34), redis.call("PTTL", KEYS[1])}
   end
-  local keep = state == "C" and tonumber(string.sub(value, 34))
-  if not keep then
+  local hold = state == "C" and tonumber(string.sub(value, 34))
+  if not hold then
     return {2, 1, "", 0}  -- damaged: done, with an unreadable record
   end
-  local left = redis.call("PTTL", KEYS[1]) - keep
+  local left = redis.call("PTTL", KEYS[1]) - hold
   if left > 0 then
     return {1, matches, left, string.sub(value, 2, 17)}
   end
-  -- In its last millisecond a key without keep is still there, and yet its lease has ended.
-  if keep > 0 then
+  -- In its last millisecond a key without hold is still there, and yet its lease has ended.
+  if hold > 0 then
     return {3, matches}
   end
 end

@@ -4,7 +4,7 @@
 -- ARGV[1]  owner, 16 bytes
 -- ARGV[2]  fingerprint, 16 bytes
 -- ARGV[3]  record
--- ARGV[4]  keep in milliseconds: for how long the record is remembered
+-- ARGV[4]  ttl in milliseconds: for how long the record is remembered
 --
 -- Returns  1 stored (also when the same owner repeats it), 0 the key is another owner's
 --

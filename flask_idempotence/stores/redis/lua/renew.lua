@@ -14,10 +14,10 @@ if not value or string.sub(value, 1, 17) ~= "C" .. ARGV[1] then
   return 0
 end
 
-local keep = tonumber(string.sub(value, 34))
-if redis.call("PTTL", KEYS[1]) <= keep then
+local hold = tonumber(string.sub(value, 34))
+if redis.call("PTTL", KEYS[1]) <= hold then
   return 0
 end
 -- As a text: Redis 7.2 would send the number 100000000 as "1e+8", and refuse it.
-redis.call("PEXPIRE", KEYS[1], string.format("%.0f", ARGV[2] + keep))
+redis.call("PEXPIRE", KEYS[1], string.format("%.0f", ARGV[2] + hold))
 return 1
