@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from weakref import WeakSet
@@ -39,8 +38,24 @@ _LOST_AFTER = 150.0
 _MAX_IDLE = 60.0
 """Seconds after which an unused connection is closed: a firewall may have forgotten it."""
 
-Ask = Future[StoreConnection]
-"""A caller that waits for a connection."""
+_FAIR_AFTER = 0.02
+"""Seconds after which a caller that waits comes before those that have only now come. If every
+connection were handed over, each operation would cost a change of threads."""
+
+
+class Ask:
+    """A caller that waits for a connection.
+
+    Attributes:
+        since: when its wait began.
+        look: set when it has been served, or an idle connection may be there for it.
+        served: the connection that it has got, or the error of its attempt to connect.
+    """
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self.look = threading.Event()
+        self.served: StoreConnection | BaseException | None = None
 
 
 class ConnectionPool:
@@ -72,7 +87,7 @@ class ConnectionPool:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._open: WeakSet[StoreConnection] = WeakSet()  # idle or lent
-        self._idle: list[StoreConnection] = []  # empty while a caller waits
+        self._idle: list[StoreConnection] = []  # also of those who have waited a moment
         self._waiting: list[Ask] = []  # the longest wait first
         self._attempts: dict[Ask, float] = {}  # to connect, by helpers: since when
 
@@ -121,30 +136,47 @@ class ConnectionPool:
         ask = Ask()
         try:
             with self._lock:
-                if self._idle:  # by now
-                    return self._idle.pop()
                 self._waiting.append(ask)
-            while not ask.done() and (left := deadline - time.monotonic()) > 0:
+            while not self._is_served(ask) and (left := deadline - time.monotonic()) > 0:
                 self._connect_for_those_who_wait()
-                with suppress(TimeoutError):
-                    ask.exception(min(left, _LOOK_EVERY))
-            if self._leave(ask):
-                return ask.result()
-            raise PoolTimeout("No connection was free in time.")
+                ask.look.wait(min(left, _LOOK_EVERY))
+                ask.look.clear()
+            self._leave(ask)
+            if isinstance(ask.served, StoreConnection):
+                return ask.served
+            raise ask.served or PoolTimeout("No connection was free in time.")
         except BaseException:
             # Also a time limit of a task queue, which a signal raises anywhere in this block.
-            if self._leave(ask) and ask.exception() is None:
-                self._keep(ask.result())
+            self._leave(ask)
+            if isinstance(ask.served, StoreConnection):
+                self._keep(ask.served)
             raise
         finally:
             del ask  # it holds an error, whose traceback holds this frame
 
-    def _leave(self, ask: Ask) -> bool:
-        """End the wait of a caller, and return whether it has been served."""
+    def _is_served(self, ask: Ask) -> bool:
+        """Give a caller an idle connection if it has none; return whether it has been served."""
+        with self._lock:
+            if self._idle and ask in self._waiting:
+                self._serve(ask, self._idle.pop())
+            self._call_next()
+            return ask.served is not None
+
+    def _leave(self, ask: Ask) -> None:
         with self._lock:
             if ask in self._waiting:
                 self._waiting.remove(ask)
-            return ask.done()
+            self._call_next()
+
+    def _serve(self, ask: Ask, served: StoreConnection | BaseException) -> None:
+        self._waiting.remove(ask)
+        ask.served = served
+        ask.look.set()
+
+    def _call_next(self) -> None:
+        """Have the caller that waits the longest take an idle connection, if there is one."""
+        if self._idle and self._waiting:
+            self._waiting[0].look.set()
 
     def _connect_for_those_who_wait(self) -> None:
         """Begin an attempt for each caller that has none, as far as there is room."""
@@ -189,22 +221,22 @@ class ConnectionPool:
         with self._lock:
             self._attempts.pop(ask, None)
             if ask in self._waiting:
-                self._waiting.remove(ask)
-                ask.set_exception(error)
+                self._serve(ask, error)
         self._connect_for_those_who_wait()
 
     def _keep(self, connection: StoreConnection, ask: Ask | None = None) -> None:
-        """Hand a connection on to a caller that waits, or keep it, if it is the pool's."""
+        """Keep a connection, if it is the pool's; hand it to a caller that has waited for long."""
         now, surplus = time.monotonic(), connection
         with self._lock:
             if connection in self._open:
-                if self._waiting:
-                    ask = ask if ask in self._waiting else self._waiting[0]
-                    self._waiting.remove(ask)
-                    ask.set_result(connection)
+                long_ago = now - _FAIR_AFTER
+                first = [each for each in self._waiting[:1] if each.since <= long_ago]
+                if ask in self._waiting or first:
+                    self._serve(ask if ask in self._waiting else first[0], connection)
                     return
                 connection.idle_since = now
                 self._idle.append(connection)
+                self._call_next()
                 if self._idle[0].idle_since >= now - _MAX_IDLE:
                     return
                 surplus = self._idle.pop(0)
