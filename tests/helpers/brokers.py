@@ -237,6 +237,25 @@ class TableBroker(Broker):
         return self.run("-c", f"from table_consumer import *\nwith app.app_context():\n    {code}")
 
 
+def make_broker(kind, directory, store, server=None, **more):
+    """Return a broker behind a store, on a server of RabbitMQ or of databases where it has one."""
+    if kind is TableBroker:
+        return kind(directory, server.new_database(), **more)
+    return kind(directory, store, *([server] if server else []), **more)
+
+
+BROKERS = {
+    "rabbit": (RabbitBroker, "rabbitmq", {"RETRY_AFTER": 0.5}),
+    "stream": (StreamBroker, None, {"RETRY_AFTER": 0.5}),
+    "postgres_table": (TableBroker, "postgres", {"RETRY_AFTER": 1.5}),
+    "mariadb_table": (TableBroker, "mariadb", {"RETRY_AFTER": 1.5}),
+    "rq": (RqBroker, None, {"RETRY_AFTER": 1, "lease": 3.0}),
+    "celery": (CeleryBroker, None, {}),
+    "celery_on_rabbit": (CeleryBroker, "rabbitmq", {}),
+}
+"""By name: the class, the fixture of its server, and its constants for tests."""
+
+
 def thrice(orders, seed=1):
     """Return each order three times, in a mixed order."""
     mixed = [*orders] * 3

@@ -7,14 +7,7 @@ import pytest
 from helpers.servers.processes import RedisServer, until
 
 pytest.importorskip("rq")
-from helpers.brokers import (
-    CeleryBroker,
-    RabbitBroker,
-    RqBroker,
-    StreamBroker,
-    TableBroker,
-    work_off,
-)
+from helpers.brokers import BROKERS, CeleryBroker, RqBroker, TableBroker, make_broker, work_off
 
 pytestmark = pytest.mark.queue
 
@@ -39,39 +32,36 @@ class Reminders(CeleryBroker):
 
 
 CONSUMERS = {
-    "celery": (CeleryBroker, None, {}),
+    **{
+        name: (kind, server and f"fresh_{server}", more)
+        for name, (kind, server, more) in BROKERS.items()
+    },
+    "rq": (QuickRq, *BROKERS["rq"][1:]),
     "autoretry_for": (Reminders, None, {}),
-    "streams": (StreamBroker, None, {"RETRY_AFTER": 0.5}),
-    "rq": (QuickRq, None, {"RETRY_AFTER": 1, "lease": 3.0}),
-    "celery on RabbitMQ": (CeleryBroker, "fresh_rabbitmq", {}),
-    "autoretry_for on RabbitMQ": (Reminders, "fresh_rabbitmq", {}),
-    "pika": (RabbitBroker, "fresh_rabbitmq", {"RETRY_AFTER": 0.5}),
-    "table on PostgreSQL": (TableBroker, "fresh_postgres", {"RETRY_AFTER": 1.5}),
-    "table on MariaDB": (TableBroker, "fresh_mariadb", {"RETRY_AFTER": 1.5}),
+    "autoretry_for_on_rabbit": (Reminders, "fresh_rabbitmq", {}),
 }
 OUTAGES = [
     (name, away)
     for name in CONSUMERS
     for away in ("store", "broker", "both")
-    if away == "both" or not name.startswith("table")
+    if away == "both" or not name.endswith("table")
 ]
 
 
 @contextlib.contextmanager
 def started(name, away, constants, directory, request):
     """Start broker and store of a consumer; gives the broker, and the servers that go away."""
-    make, fixture, more = CONSUMERS[name]
-    constants = {**more, **constants}
+    kind, fixture, usual = CONSUMERS[name]
     durable = ("--appendonly", "yes", "--appendfsync", "always")
     with RedisServer(*durable) as redis, RedisServer(*durable) as other:
-        queue = request.getfixturevalue(fixture) if fixture else redis
-        store = redis if fixture or away == "both" else other
-        if make is TableBroker:
-            store = queue
-            broker = make(directory, queue.new_database(), **constants)
+        server = fixture and request.getfixturevalue(fixture)
+        broker = make_broker(kind, directory, redis.url, server, **usual, **constants)
+        store = redis if server or away == "both" else other
+        if kind is TableBroker:
+            store = server
         else:
-            broker = make(directory, redis.url, *([queue] if fixture else []), **constants)
             broker.env["FLASK_IDEMPOTENCE_STORAGE_URI"] = store.url
+        queue = server or redis
         yield broker, {"store": {store}, "broker": {queue}, "both": {queue, store}}[away]
 
 

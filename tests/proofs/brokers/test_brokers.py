@@ -7,34 +7,11 @@ import pytest
 from helpers.servers.processes import RedisServer, until
 
 pytest.importorskip("rq")
-from helpers.brokers import (
-    CeleryBroker,
-    RabbitBroker,
-    RqBroker,
-    StreamBroker,
-    TableBroker,
-    thrice,
-    work_off,
-)
+from helpers.brokers import BROKERS, RabbitBroker, StreamBroker, make_broker, thrice, work_off
 from kombu import Connection
 
 pytestmark = pytest.mark.queue
 PATIENCE = 120
-
-
-BROKERS = {
-    "rabbit": (
-        RabbitBroker,
-        "rabbitmq",
-        {"THREADS": 1, "RETRY_AFTER": 0.5},
-    ),  # a kill: one message
-    "stream": (StreamBroker, None, {"RETRY_AFTER": 0.5}),
-    "postgres_table": (TableBroker, "postgres", {"RETRY_AFTER": 1.5}),
-    "mariadb_table": (TableBroker, "mariadb", {"RETRY_AFTER": 1.5}),
-    "rq": (RqBroker, None, {"RETRY_AFTER": 1, "lease": 3.0}),
-    "celery": (CeleryBroker, None, {}),
-    "celery_on_rabbit": (CeleryBroker, "rabbitmq", {}),
-}
 
 
 PLANS = {
@@ -50,16 +27,13 @@ ORDERS = {*THRICE, *ALONE}
 
 
 @pytest.fixture(params=BROKERS)
-def make(request, tmp_path):
+def make(request, tmp_path, redis_url):
     kind, server, usual = BROKERS[request.param]
 
     def make(**more):
-        constants = {**usual, **more}
-        servers = [request.getfixturevalue(server)] if server else []
-        if kind is TableBroker:
-            broker = kind(tmp_path, servers[0].new_database(), **constants)
-        else:
-            broker = kind(tmp_path, request.getfixturevalue("redis_url"), *servers, **constants)
+        constants = {**usual, **({"THREADS": 1} if kind is RabbitBroker else {}), **more}
+        made = server and request.getfixturevalue(server)
+        broker = make_broker(kind, tmp_path, redis_url, made, **constants)
         broker.retry_after = constants.get("RETRY_AFTER", 1)  # Celery's: the rest of the lease
         return broker
 
