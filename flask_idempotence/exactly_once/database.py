@@ -157,10 +157,7 @@ def _isolate(connection: Connection) -> None:
     by_itself = commits_by_itself(connection)
     name = connection.dialect.name
     if name in MYSQL:
-        level = connection.engine.get_execution_options().get("isolation_level")
-        level = level or getattr(connection.dialect, "_on_connect_isolation_level", None)
-        if level != _ISOLATION:
-            _isolate_next(connection)
+        _isolate_next(connection)
     if by_itself:
         # Some drivers then send neither a COMMIT nor a ROLLBACK of their own.
         for end in ("commit", "rollback"):

@@ -38,7 +38,7 @@ def flask_login_user(asked: Asked) -> list[Sender]:
     manager, library = getattr(asked.app, "login_manager", None), sys.modules.get("flask_login")
     if manager is None or library is None or not isinstance(manager, library.LoginManager):
         return []
-    if not any(getattr(manager, f"{kind}_callback", True) for kind in ("user", "request")):
+    if not (manager.user_callback or manager.request_callback):
         return []  # it has no way to load a user, and would raise
     if asked.request.environ.get(OBSERVED) and "_login_user" not in actual(g):
         # Loading could sign the user in or out: the id in the session is the same one.

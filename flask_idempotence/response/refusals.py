@@ -121,8 +121,8 @@ class Refusal(IdempotenceError, HTTPException):
         message = {"message": problem.pop("detail")}
         for api in _apis_of(current_app) if request else ():
             if api.owns_endpoint(request.endpoint or ""):
-                # The payload would replace the answer of the API's own handler.
-                if isinstance(self, tuple(getattr(api, "_own_and_child_error_handlers", ()))):
+                # The payload would replace the answer of a handler of Flask-RESTX's.
+                if isinstance(self, tuple(_handled_by(api))):
                     raise AttributeError("data")
                 return message | problem
         if request and "flask-smorest" in current_app.extensions:
@@ -229,6 +229,11 @@ def _apis_of(app: Flask) -> Iterator[Any]:
         if hasattr(api, "owns_endpoint"):
             yield api
         handle = handle.args[0] if handle.args else None
+
+
+def _handled_by(api: Any) -> Iterator[type[Exception]]:
+    for scope in (api, *getattr(api, "namespaces", ())):
+        yield from getattr(scope, "error_handlers", ())
 
 
 def register_with_apiflask(app: Flask) -> None:
