@@ -8,7 +8,6 @@ import logging
 import re
 import sys
 import time
-from itertools import chain
 from uuid import UUID
 
 import click
@@ -21,7 +20,7 @@ from ..guards.once import OnceGuard, checked_scope, forget_steps
 from ..request.key_header import parse_key
 from ..response.refusals import KeyInvalid, Running
 from ..stores.base import Outcome, inspectable
-from .entries import BATCH, Found, scan, this_engine
+from .entries import Found, scan, this_engine
 from .output import as_json, echo, escaped, in_terminal, print_aside, print_json, print_table
 
 _logger = logging.getLogger("flask_idempotence")
@@ -41,8 +40,8 @@ _CONSEQUENCES = {
     "record": "Its view has run",
 }
 
-_HOST = re.compile(r"(\[[^]]*\]|[^\s:/\[]+)([/ ].+)", re.DOTALL)
-"""An identity with a host that has no port, and the rest."""
+_WITHOUT_PORT = re.compile(r"(\[[^]]*\]|[^\s:/\[]+)[/ ].")
+"""An identity with a host that has no port."""
 
 
 def _digits(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -80,38 +79,29 @@ def _find(engine: Engine, method: str, named: dict[str, str | None]) -> list[Fou
         identity, key = _prompted("Identity", given["identity"]), _prompted("Key", given["key"])
         with contextlib.suppress(KeyInvalid):  # an application's own function may take other keys
             key = parse_key(key)
-        return _find_keyed(engine, identity, method.upper(), given["endpoint"], key)
+        endpoint = given["endpoint"]
+        name = name_of(identity, method.upper(), endpoint, key)
+        found = _find_named(engine, KeyGuard.mode, endpoint, name)
+        if not found and _WITHOUT_PORT.match(identity):
+            print_aside(
+                "The host of an identity has its port, as in 'localhost:5000 ip:...', unless that "
+                "is 80 for HTTP or 443 for HTTPS."
+            )
+        return found
     if given.keys() in ({"scope", "id"}, {"scope", "id_json"}):
         name = _operation_name(given["scope"], given.get("id"), given.get("id_json"))
-        return _find_named(engine, OnceGuard.mode, given["scope"], [name])
+        return _find_named(engine, OnceGuard.mode, given["scope"], name)
     raise click.UsageError(
         "Give the hash that a log line shows as key=..., or --endpoint, --identity and --key, "
         "or --scope and --id (or --id-json)."
     )
 
 
-def _find_keyed(engine: Engine, identity: str, *rest: str) -> list[Found]:
-    """Return the entry of a keyed request; where the host has no port, of any port."""
-    mode, endpoint = KeyGuard.mode, rest[1]
-    found = _find_named(engine, mode, endpoint, [name_of(identity, *rest)])
-    if not found and (host := _HOST.fullmatch(identity)):
-        ports = [name_of(f"{host[1]}:{port}{host[2]}", *rest) for port in range(1, 1 << 16)]
-        if found := _find_named(engine, mode, endpoint, ports):
-            print_aside(
-                "Found at a host with a port: an identity has it, as in 'localhost:5000 ip:...'."
-            )
-    return found
-
-
-def _find_named(engine: Engine, mode: str, place: str, names: list[bytes]) -> list[Found]:
-    services, store = engine.services, inspectable(engine.store)
-    keys = [services.keyring.store_key(services.app, mode, place, name) for name in names]
-    entries = chain.from_iterable(
-        store.peek_all(keys[start : start + BATCH]) for start in range(0, len(keys), BATCH)
-    )
-    return [
-        Found(key, mode, place, entry) for key, entry in zip(keys, entries, strict=True) if entry
-    ]
+def _find_named(engine: Engine, mode: str, place: str, name: bytes) -> list[Found]:
+    services = engine.services
+    key = services.keyring.store_key(services.app, mode, place, name)
+    entry = inspectable(engine.store).peek(key)
+    return [Found(key, mode, place, entry)] if entry else []
 
 
 def _find_running(engine: Engine, endpoint: str | None, age: float) -> list[Found]:

@@ -288,7 +288,8 @@ class Config:
     lock_enabled: bool = _setting(fields.Boolean(), True, live=True)
     lock_interval: float = _setting(_Duration(), 1.0)
     lock_message: object = _setting(
-        fields.Raw(), "This has just been submitted. Please do not submit it twice."
+        fields.Function(None, _message),
+        "This has just been submitted. Please do not submit it twice.",
     )
     key_enabled: bool = _setting(fields.Boolean(), True, live=True)
     key_header: str = _setting(_Header(), "Idempotency-Key")

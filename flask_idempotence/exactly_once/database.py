@@ -131,8 +131,9 @@ def begin(session: Session) -> Connection:
 def join(connection: Connection) -> bool:
     """Begin on a connection whose transaction has only read, and return whether it continues.
 
-    It does on PostgreSQL at READ COMMITTED. Elsewhere it is committed, and another one begins on
-    the same connection: SQLAlchemy would return that one to its pool, with its tenant.
+    It does on PostgreSQL at READ COMMITTED. Elsewhere its snapshot may be older than the claim,
+    which MariaDB then refuses to complete (1020): it is committed, and another one begins on the
+    same connection. SQLAlchemy would return that one to its pool, with its tenant.
     """
     if not commits_by_itself(connection):
         level = connection.info.get(LEVEL)  # None but on PostgreSQL
@@ -154,23 +155,23 @@ def restart(connection: Connection) -> None:
 
 
 def _isolate(connection: Connection) -> None:
-    by_itself = commits_by_itself(connection)
-    name = connection.dialect.name
-    if name in MYSQL:
-        _isolate_next(connection)
+    by_itself, name = commits_by_itself(connection), connection.dialect.name
+    if name in MYSQL:  # InnoDB's transaction begins with the first statement
+        _set_level(connection)
     if by_itself:
         # Some drivers then send neither a COMMIT nor a ROLLBACK of their own.
         for end in ("commit", "rollback"):
             event.listen(connection, end, partial(Connection.exec_driver_sql, statement=end))
         connection.exec_driver_sql("BEGIN")
     if name == "postgresql":
-        connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}")
+        _set_level(connection)
 
 
-def _isolate_next(connection: Connection) -> None:
-    """Set the level of InnoDB's transaction, which begins with the first statement.
+def _set_level(connection: Connection) -> None:
+    """Set the level by the driver's cursor: a listener at SQLAlchemy's events may read first.
 
-    One that has begun has only read, in a listener: it is committed. Only the server knows it.
+    A transaction of MySQL's that has begun has only read, in a listener: it is committed. Only the
+    server knows it.
     """
     statement = f"SET TRANSACTION ISOLATION LEVEL {_ISOLATION}"
     with closing(connection.connection.cursor()) as cursor:

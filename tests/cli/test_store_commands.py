@@ -163,17 +163,23 @@ def test_inspect_by_endpoint_identity_and_key(app):
 
 @pytest.mark.parametrize("store", ["memory"], indirect=True)
 @pytest.mark.parametrize(
-    ("host", "named"),
-    [("shop.example:8443", "shop.example"), ("[::1]:65535", "[::1]"), ("localhost", "localhost")],
+    ("host", "named", "hints"),
+    [
+        ("shop.example:8443", "shop.example", True),
+        ("shop.example:8443", "shop.example:81", False),
+        ("[::1]:65535", "[::1]", True),
+        ("[::1]:65535", "[::1]:1", False),
+        ("localhost", "other", True),
+    ],
 )
-def test_an_identity_is_found_without_the_port_of_its_host(app, host, named):
+def test_a_host_without_its_port_is_told_to_have_one(app, host, named, hints):
     app.test_client().post("/payments", headers={"Idempotency-Key": "a", "Host": host})
-    by_key = ("--endpoint", "pay", "--key", "a", "--identity")
-    done = invoke(app, "inspect", *by_key, f"{named} ip:127.0.0.1")
-    assert rows(done)[0][3] == "record"
-    assert ("Found at a host with a port" in done.stderr) == (host != named)
-    for other in (f"{named}:81 ip:127.0.0.1", "ip:127.0.0.1"):
-        assert invoke(app, "inspect", *by_key, other).exit_code == 1
+    by_key = ("inspect", "--endpoint", "pay", "--key", "a", "--identity")
+    assert rows(invoke(app, *by_key, f"{host} ip:127.0.0.1"))[0][3] == "record"
+    missed = invoke(app, *by_key, f"{named} ip:127.0.0.1")
+    assert missed.exit_code == 1
+    assert ("as in 'localhost:5000 ip:...'" in missed.stderr) is hints
+    assert "localhost:5000" not in invoke(app, *by_key, "ip:127.0.0.1").stderr
 
 
 def claim_since(store, seconds, mode="key", endpoint="pay", lease=60.0):

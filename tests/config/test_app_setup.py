@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-from datetime import timedelta
 
 import pytest
 from flask import Flask
@@ -12,7 +11,6 @@ from helpers.servers.processes import HOST, free_port
 from flask_idempotence import (
     ConfigurationError,
     Idempotence,
-    MemoryStore,
     idempotent,
     no_repeat_submit,
     one_time_token,
@@ -73,13 +71,6 @@ def test_a_second_registration_says_what_to_do():
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("ENABLED", SECRET, "Not a valid boolean"),
-        ("ENABLED", None, "may not be null"),
-        ("STORAGE_URI", "", "Set the environment variable that it comes from"),
-        ("STORAGE_URI", " ", "Set the environment variable that it comes from"),
-        ("STORAGE_URI", None, "None is not a URI. Set the environment variable"),
-        ("STORAGE_URI", b"redis://:hunter2@h/0", "Must be a string"),
-        ("STORAGE_URI", MemoryStore(), "Idempotence(app, store=...)"),
         ("STORAGE_URI", f"postgres://user:{SECRET}@host/shop", "postgresql+psycopg://"),
         ("STORAGE_URI", f"redis://:{SECRET}@host/zero", "is a number"),
         ("STORAGE_URI", f"redis://:pa#{SECRET}@host/0", "%23"),
@@ -88,33 +79,7 @@ def test_a_second_registration_says_what_to_do():
         ("STORAGE_URI", f"redis://:{SECRET}@host:{SECRET}/0", "cannot be read"),
         ("STORAGE_URI", f"redis://:{SECRET}@[host/0", "STORAGE_URI"),
         ("STORAGE_URI", f"redis://h/0?socket_timeout={SECRET}", "cannot be read"),
-        ("STORAGE_OPTIONS", SECRET, "mapping"),
-        ("STORAGE_OPTIONS", {1: SECRET}, "string"),
         ("STORAGE_OPTIONS", {"no_such_option": SECRET}, "no_such_option"),
-        ("PREFIX", f"{SECRET}:", "letters, digits"),
-        ("ON_STORE_ERROR", SECRET, "'reject', 'allow'"),
-        ("IDENTITY", [SECRET], "'user', 'session', 'authorization', 'credentials', 'ip'"),
-        ("IDENTITY_HEADERS", [f"X-{SECRET}-*"], "without wildcards"),
-        ("IDENTITY_COOKIES", [SECRET, "*"], "names of cookies"),
-        ("IP_HEADER", f"{SECRET} X", "name of a header"),
-        ("HASH_KEY", "hunter2", "16 characters or more"),
-        ("HASH_KEY", SECRET + 16 * "\ud800", "16 characters or more"),
-        ("IGNORED_ARGS", SECRET, "list or tuple"),
-        ("DUPLICATE_STATUS", SECRET, "integer"),
-        ("LEASE", SECRET, "number of seconds"),
-        ("LEASE", float("nan"), "more than 0"),
-        ("LEASE", 0.1, "0.5"),
-        ("MAX_HOLD", 1, "IDEMPOTENCE_LEASE"),
-        ("TOKEN_URL", SECRET, "begins with '/'"),
-        ("TOKEN_URL", "//token", "without '//'"),
-        ("TOKEN_URL", "/token?a=b", "'?'"),
-        ("TOKEN_URL", "/<name>/token", "'<'"),
-        ("TOKEN_URL", "/\ud800", "plain path"),
-        ("TOKEN_FIELD", "\ud800", "name of a form field"),
-        ("TOKEN_FIELD", "", "name of a form field"),
-        ("TOKEN_TTL", timedelta(0), "more than 0"),
-        ("TOKEN_HEADER", "", "name of a header"),
-        ("LOCK_INTERVAL", -1, "more than 0"),
     ],
 )
 def test_a_bad_value_is_refused_with_what_is_allowed_and_never_repeated(name, value, allowed):

@@ -241,19 +241,70 @@ def test_a_statement_may_write_unless_it_is_known_to_read(statement):
     assert may_write(statement) is (statement in MAY_WRITE)
 
 
-def test_a_view_that_swallows_the_refusal_of_its_rollback_leaves_the_key_free(pay_app):
-    def view(session):
-        pay(session)
-        with suppress(ConfigurationError):
-            session.remove()
-        return "paid", 201
+BEFORE_ITS_END = {
+    "nothing": lambda session: None,
+    "a read": lambda session: session.execute(select(payments)).all(),
+    "an object": lambda session: session.add(Payment(amount=3)),
+    "an object that is refused": lambda session: session.add(Payment(id=1)),
+    "a statement": pay,
+    "a savepoint": lambda session: (session.begin_nested(), pay(session)),
+}
+ENDS = {
+    **{name: [name] for name in ("remove", "close", "rollback", "reset", "invalidate", "commit")},
+    "remove, twice": ["remove", "remove"],
+    "rollback, remove": ["rollback", "remove"],
+}
+AFTERWARDS = {
+    "a success": lambda session: ("paid", 201),
+    "a read": lambda session: (session.execute(select(payments)).all(), ("paid", 201))[1],
+    "a failed result": lambda session: ("no", 422),
+    "a transient result": lambda session: ("no", 503),
+    "an exception": lambda session: {}["none"],
+}
 
-    site = errors_as_text(pay_app(view))
-    assert "must not have" in site.post().text
-    assert (site.count(), list(site.store.scan(""))) == (0, [])
-    site._view = None
-    assert [site.post().status_code for _ in range(2)] == [201, 201]
-    assert site.count() == 1
+
+def ended(site, before, end, afterwards):
+    """Send a request whose view swallows each error of ending its session, and the same again.
+
+    Return both statuses, whether the second one is a replay, and how many payments were made.
+    """
+
+    def view(session):
+        with suppress(Exception):
+            BEFORE_ITS_END[before](session)
+        for method in ENDS[end]:
+            with suppress(Exception):
+                getattr(session, method)()
+        return AFTERWARDS[afterwards](session)
+
+    count, key = site.count(), f"{before}-{end}-{afterwards}".replace(",", "")
+    site._view = view
+    first = site.post(key)
+    wrote = site.count() - count
+    site._view = lambda session: ("once more", 201)
+    again = site.post(key)
+    is_replay = again.headers.get("Idempotent-Replayed") == "true"
+    return first.status_code, again.status_code, is_replay, wrote
+
+
+@pytest.mark.parametrize("options", [{}, {"autoflush": False}], ids=str)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_swallowed_refusal_of_the_sessions_end_never_leaves_the_outcome_unknown(
+    tmp_path, end, options
+):
+    """Nothing is written and the key is free; or the answer is remembered with its writes."""
+    with closing(PaymentApp(f"sqlite:///{tmp_path}/books.db", sessions=options)) as site:
+        found = {
+            (before, afterwards): ended(site, before, end, afterwards)
+            for before in BEFORE_ITS_END
+            for afterwards in AFTERWARDS
+        }
+    assert {
+        case: (first, again, is_replay, wrote)
+        for case, (first, again, is_replay, wrote) in found.items()
+        if not (is_replay and again == first and (wrote == 0 or first == 201))
+        and not (again == 201 and wrote == 0 and first >= 500)
+    } == {}
 
 
 def test_rows_that_are_locked_before_the_guard_are_named(postgres):

@@ -1,4 +1,4 @@
-"""connexion 3, which answers every HTTP error in its own form; needs the dependency group `wsgi`."""
+"""connexion 3, which answers every HTTP error in its own form; needs the group `wsgi`."""
 
 import asyncio
 import re
@@ -21,7 +21,7 @@ GUARDS = {
 
 
 def refused(slug, line=""):
-    """Return the last answer of a view behind a guard, on an application with a line of its own."""
+    """Return the second answer of a guarded view, on an application with a line of its own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of starlette, about the client of its tests
         connexion = pytest.importorskip("connexion")
@@ -31,7 +31,9 @@ def refused(slug, line=""):
         app.app.config["IDEMPOTENCE_STORAGE_URI"] = "redis://127.0.0.1:1"
     Idempotence(app.app)
     exec(line, {"app": app, "Refusal": Refusal})
-    app.add_url_rule("/", "orders", GUARDS[slug][0](lambda: ({"done": True}, 201)), methods=["POST"])
+    app.add_url_rule(
+        "/", "orders", GUARDS[slug][0](lambda: ({"done": True}, 201)), methods=["POST"]
+    )
 
     async def send():
         transport = httpx.ASGITransport(app=app)
@@ -43,7 +45,9 @@ def refused(slug, line=""):
 
 @pytest.mark.parametrize("slug", GUARDS)
 def test_the_line_of_the_page_sends_refusals_as_they_are_under_connexion(slug):
-    [line] = re.findall(r"`(app\.app\..+?)`", section(REFERENCE / "errors.md", "Under a framework"))
+    [line] = re.findall(
+        r"`(app\.app\..+?)`", section(REFERENCE / "errors.md", "Under a framework")
+    )
     _, status, retry_after = GUARDS[slug]
     answer = refused(slug, line)
     assert answer.status_code == status

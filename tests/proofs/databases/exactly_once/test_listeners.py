@@ -29,6 +29,7 @@ def site(request):
 
 
 @pytest.mark.filterwarnings("ignore:Exception ignored.*BaseConnection.__del__")
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # pg8000's, in the pool
 @pytest.mark.parametrize("status", [201, 422])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("to", "name"), EVENTS)
