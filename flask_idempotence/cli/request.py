@@ -73,8 +73,8 @@ def _find(engine: Engine, method: str, named: dict[str, str | None]) -> list[Fou
     """Return the entries of a hash (by its first digits), a keyed request, or an operation."""
     given = {option: value for option, value in named.items() if value is not None}
     if given.keys() == {"digest"}:
-        found = scan(engine, "Searching", digest=given["digest"])
-        return list({each.key: each for each in found}.values())
+        scanned = scan(engine, "Searching", digest=given["digest"])
+        return list({each.key: each for each in scanned}.values())
     if given.keys() == {"endpoint", "identity", "key"}:
         identity, key = _prompted("Identity", given["identity"]), _prompted("Key", given["key"])
         with contextlib.suppress(KeyInvalid):  # an application's own function may take other keys
