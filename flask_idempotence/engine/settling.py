@@ -437,4 +437,4 @@ def _report(claim: Claim, error: Exception) -> None:
 
 def is_refusal(response: Response) -> bool:
     """Whether a response is the refusal of another guard, under any status: no result."""
-    return REFUSAL_HEADER in response.headers and response_state(current_request()).has_refused
+    return response_state(current_request()).has_refused and REFUSAL_HEADER in response.headers

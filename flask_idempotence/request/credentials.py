@@ -87,7 +87,7 @@ class Credentials:
         if "HTTP_COOKIE" in request.environ:
             found += self._of_cookies(request.cookies, config)
             # Of a guest known by its key, the session may begin between two attempts.
-            if not asked.is_known_by_key or self._has_user_in_session():
+            if not asked.is_known_by_key() or self._has_user_in_session():
                 found += _session_id(request, config)
         return [Sender("credentials", f"credentials:{canonical_json(found)}")] if found else []
 
@@ -119,7 +119,7 @@ def _session_id(request: Request, config: Mapping[str, object]) -> list[str]:
 def present(request: Request, headers: Mapping[str, str]) -> list[str]:
     """Return names and values of those headers that a request has, alternately."""
     environ, found = request.environ, []
-    for key, name in headers.items():
+    for key, name in () if headers.keys().isdisjoint(environ) else headers.items():
         if value := environ.get(key, "").strip():
             found += [f"header {name}", value]
     return found

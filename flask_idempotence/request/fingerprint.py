@@ -47,11 +47,11 @@ canonical_json = json.JSONEncoder(
     check_circular=False, sort_keys=True, separators=(",", ":"), default=_uuid
 ).encode
 
-LONGEST_JSON = 1 << 16
+LONGEST_JSON = 1 << 14
 """Bytes of the longest JSON that counts by its meaning; a longer one counts by its bytes.
 
-A client may send what takes longer to compare than to parse. Where a route chooses arguments,
-which takes the meaning, the limit is that in memory.
+A client may send what takes longer to compare than to parse (`benchmarks/bodies.py` has how much).
+Where a route chooses arguments, which takes the meaning, the limit is that in memory.
 """
 
 
@@ -100,11 +100,12 @@ def canonical_request(request: Request, selection: Selection, *scope: str) -> by
         except UnicodeDecodeError:  # bytes that are no text, and are not escaped
             query = {"": hashlib.sha256(request.query_string).hexdigest()}
     path = _path_arguments(request, selection)
-    asked = [*scope, request.method, request.endpoint, path, query]
+    asked = canonical_json([*scope, request.method, request.endpoint, path, query])
     try:
-        return canonical(asked + _body(request, selection))
+        body = _body(request, selection)
     except (ValueError, RecursionError):  # invalid, ambiguous or too deep JSON; some forms
-        return canonical([*asked, "bytes", digest_of(body_of(request).stream)])
+        body = _by_bytes(request)
+    return f"{asked[:-1]}{body}]".encode("ascii")
 
 
 def rule_of(request: Request) -> str:
@@ -130,26 +131,50 @@ def _path_arguments(request: Request, selection: Selection) -> _Arguments:
     return found
 
 
-def _body(request: Request, selection: Selection) -> list[object]:
+def _body(request: Request, selection: Selection) -> str:
+    """Return the last elements of the text, each with a comma before it."""
     form = compared_form(request, files=selection.files) if request.mimetype in FORMS else None
     if form is not None:
         fields, files = selection.of(form.fields), selection.of(form.files)
         if None in fields or None in files:
             raise ValueError("a part without a name, which JSON would take for one named 'null'")
-        return ["form", fields, *(["files", files] if files else ())]
+        return _elements("form", fields, *(["files", files] if files else ()))
     body = body_of(request)
     if not body.size:
-        return []
+        return ""
     if request.is_json and body.data is not None and body.size <= selection.longest_json:
-        kind, value = read_json(body.data)
-        if kind == "json":
-            offer_json(request, body.data, value)
-        if isinstance(value, dict):
-            return [kind, selection.of(value)]
-        return [kind, None if selection.only is not None else value]
+        return _json(request, body.data, selection)
     if selection.only is not None and not request.is_json:
-        return []
-    return ["bytes", digest_of(body.stream)]
+        return ""
+    return _by_bytes(request)
+
+
+def _json(request: Request, data: bytes, selection: Selection) -> str:
+    kind, value, colons = read_json(data)
+    if kind == "json":
+        offer_json(request, data, value)
+    counted: object = value
+    rest: object = None
+    if isinstance(value, dict):
+        counted = selection.of(value)
+        if counted is not value:
+            rest = {name: value[name] for name in value.keys() - counted.keys()}
+    elif selection.only is not None:
+        counted, rest = None, value
+    text = canonical_json(counted)
+    if rest is not None:
+        colons -= canonical_json(rest).count(":")
+    if text.count(":") != colons:
+        raise ValueError("An object has two values of one name.")
+    return f',"{kind}",{text}'
+
+
+def _by_bytes(request: Request) -> str:
+    return _elements("bytes", digest_of(body_of(request).stream))
+
+
+def _elements(*values: object) -> str:
+    return f",{canonical_json(values)[1:-1]}"
 
 
 class Keyring:

@@ -94,9 +94,13 @@ class Identities:
         `unguessable` says whether the key alone identifies a guest; None: its form decides. The
         address does not count then, which may change between two attempts.
         """
-        if unguessable is None:
-            unguessable = key is not None and is_unguessable(key)
-        asked, names = Asked(app, request, unguessable), request.environ.keys()
+
+        def is_known_by_key() -> bool:
+            if unguessable is None:
+                return key is not None and is_unguessable(key)
+            return unguessable
+
+        asked, names = Asked(app, request, is_known_by_key), request.environ.keys()
         source, found = self._find(asked, self._sources), asked.found
         server = request.environ.get("REMOTE_USER")
         if server and str(server).strip() and source != "loader" and "user" in self._sources:
@@ -193,7 +197,7 @@ class Identities:
         return [Sender("authorization", text)] if text and not (unstable and for_token) else []
 
     def _address(self, asked: Asked) -> list[Sender]:
-        if asked.is_known_by_key:
+        if asked.is_known_by_key():
             return []
         request, header = asked.request, self._config.ip_header
         named = request.headers.get(header, "").strip() if header else ""

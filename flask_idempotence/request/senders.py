@@ -58,14 +58,14 @@ class Asked:
     """A request whose sender is asked for.
 
     Attributes:
-        is_known_by_key: whether the key alone identifies a guest.
+        is_known_by_key: says whether the key alone identifies a guest, once that counts.
         found: the senders found so far.
         session: the session; None where it is empty, or the application has loaded the sender.
     """
 
     app: Flask
     request: Request
-    is_known_by_key: bool = False
+    is_known_by_key: Callable[[], bool] = bool
     found: list[Sender] = field(default_factory=list)
     session: SessionMixin | None = None
 

@@ -44,7 +44,7 @@ PLAIN = """
         listen {host}:{plain};
         access_log off;
         client_max_body_size 8m;
-        client_body_buffer_size 64k;
+        client_body_buffer_size 16k;
         proxy_http_version 1.1;
         proxy_set_header Connection "";
         proxy_set_header Host $host;
