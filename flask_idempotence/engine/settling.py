@@ -35,7 +35,12 @@ from werkzeug.wsgi import ClosingIterator
 
 from ..config.runtime import FailedPredicate
 from ..errors import COMMITTED_BELOW
-from ..request.proxies import current_context, current_request, handle_user_exception
+from ..request.proxies import (
+    current_context,
+    current_request,
+    handle_user_exception,
+    is_session_read,
+)
 from ..response.headers import (
     EXPIRES_HEADER,
     REFUSAL_HEADER,
@@ -239,6 +244,8 @@ class Settling:
         if (for_all := vars(current_request()).get(RESPONSE_STATE)) is not None:
             add_headers(for_all, response)  # no cache may store the replay of a page with a token
         try:
+            if is_session_read():
+                response.vary.add("Cookie")  # as Flask does, but after the record
             ttl, records = claim.ttl or claim.guard.ttl, self._services.records
             claim.record, is_whole = records.remember(claim, response, ttl)
             claim.is_whole = is_whole and claim.guard.on_repeat == "replay"

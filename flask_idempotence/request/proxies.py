@@ -61,11 +61,22 @@ def session_with_content() -> SessionMixin | None:
     return context.session
 
 
+def _session() -> SessionMixin | None:
+    """Return the session without reading it."""
+    context = vars(current_context())
+    session: SessionMixin | None = context.get("_session", context.get("session"))
+    return session
+
+
+def is_session_read() -> bool:
+    """Return whether the session was read or changed: its response has `Vary: Cookie`."""
+    return getattr(_session(), "accessed", None) is True
+
+
 @contextmanager
 def session_as_it_was() -> Iterator[None]:
     """Let a session that only a guard has read count as unread: else Flask adds `Vary: Cookie`."""
-    context = vars(current_context())
-    session = context.get("_session", context.get("session"))
+    session = _session()
     is_unread = getattr(session, "accessed", None) is False
     try:
         yield

@@ -210,5 +210,6 @@ def test_the_session_cookie_is_of_the_first_answer_alone():
     assert (first.text, second.text) == ("tea", "tea")
     assert "session=" in first.headers["Set-Cookie"]
     assert "Set-Cookie" not in second.headers
+    assert (first.headers["Vary"], second.headers["Vary"]) == ("Cookie", "Cookie")
     with bob.session_transaction() as held:
         assert "cart" not in held
