@@ -1,38 +1,109 @@
 """Suites of other projects, and what in them differs by their own doing."""
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Where a suite comes from, and how it runs."""
+
+    needs: str = ""
+    """What its tests need beside the project."""
+
+    repository: str = ""
+    """Its repository at GitHub, where the distribution on PyPI has no tests."""
+
+    requirements: str = ""
+    """A file of pinned requirements, of an application that is no package."""
+
+    python: str = ""
+    """The version of Python, if it is not that of the command."""
+
+    tests: str = ""
+    """What pytest is given; by default the directory of the tests."""
+
+    variables: str = ""
+    """Environment; `{url}`, `{host}`, `{port}`, `{database}` of PostgreSQL, `{redis_port}`."""
+
+
+SECURITY = "flask-babel flask-mail flask-sqlalchemy flask-sqlalchemy-lite argon2-cffi authlib "
+SECURITY += "bcrypt cbor2 cryptography freezegun humanize mongoengine mongomock nh3 peewee "
+SECURITY += "phonenumberslite qrcode requests sqlalchemy-utils webauthn zxcvbn"
+ADMIN = "flask-sqlalchemy flask-sqlalchemy-lite sqlalchemy-utils sqlalchemy-citext colour arrow "
+ADMIN += "email-validator peewee wtf-peewee pillow tablib flask-babel asgiref beautifulsoup4"
+API = "openapi-spec-validator asgiref pyyaml pydantic email-validator flask-marshmallow"
+NOTIFY = {"requirements": "requirements_for_test.txt", "python": "3.13"}
+
 SUITES = {
-    "Flask": "asgiref greenlet python-dotenv",
-    "Flask-HTTPAuth": "asgiref",
-    "Flask-WTF": "flask-babel email-validator",
-    "Flask-Login": "asgiref blinker semantic_version",
-    "flask-smorest": "PyYAML",
-    "Flask-JWT-Extended": "cryptography python-dateutil",
-    "flask-classful": "marshmallow",
-    "Flask-SeaSurf": "mock",
-    "APIFlask": "openapi-spec-validator asgiref pyyaml pydantic email-validator flask-marshmallow",
-    "Flask-Cors": "packaging",
-    "Flask-RESTX": "Faker blinker tzlocal pytest-flask pytest-mock pytest-benchmark pytz",
-    "Flask-Security": "flask-sqlalchemy flask-mailman argon2-cffi bcrypt qrcode zxcvbn babel "
-    "flask-babel cryptography authlib requests webauthn phonenumberslite "
-    "freezegun email-validator",
-    "flask-marshmallow": "flask-sqlalchemy marshmallow-sqlalchemy",
-    "Flask-Caching": "pytest-asyncio cachelib pytest-xprocess asgiref",
-    "Flask-Limiter": "hiro pytest-mock pymemcache ordered-set rich",
-    "Flask-SQLAlchemy": "",
-    "webargs": "pytest-asyncio webtest",
-    "Flask-Dance": "sqlalchemy flask-sqlalchemy flask-login flask-caching blinker betamax "
-    "responses freezegun coverage pytest-mock betamax-matchers",
-    "Flask-Admin": "flask-sqlalchemy flask-babel sqlalchemy-utils colour email-validator arrow",
+    "Flask": Suite("asgiref greenlet python-dotenv"),
+    "Flask-HTTPAuth": Suite("asgiref"),
+    "Flask-WTF": Suite("flask-babel email-validator"),
+    "Flask-Login": Suite("asgiref blinker semantic_version"),
+    "flask-smorest": Suite("PyYAML"),
+    "Flask-JWT-Extended": Suite("cryptography python-dateutil"),
+    "flask-classful": Suite("marshmallow", "pallets-eco/flask-classful"),
+    "APIFlask": Suite(API),
+    "Flask-Cors": Suite("packaging"),
+    "flask-marshmallow": Suite("flask-sqlalchemy marshmallow-sqlalchemy"),
+    "Flask-RESTX": Suite("Faker blinker tzlocal pytest-flask pytest-mock pytest-benchmark pytz"),
+    "Flask-Security": Suite(
+        SECURITY,
+        "pallets-eco/flask-security",
+        tests="tests/test_unified_signin.py tests/test_two_factor.py tests/test_recoverable.py "
+        "tests/test_registerable.py tests/test_confirmable.py tests/test_changeable.py "
+        "tests/test_csrf.py tests/test_recovery_codes.py tests/test_change_username.py",
+    ),
+    "Flask-AppBuilder": Suite(
+        "parameterized Pillow authlib requests hiro",
+        "dpgaspar/Flask-AppBuilder",
+        variables="SQLALCHEMY_DATABASE_URI=sqlite:///application.db",
+    ),
+    "Flask-Admin": Suite(ADMIN, "pallets-eco/flask-admin"),
+    "Flask-SeaSurf": Suite("mock", "maxcountryman/flask-seasurf", tests="test_seasurf.py"),
+    "Flask-Limiter": Suite(
+        "hiro pytest-mock pymemcache asgiref pytest-cov flask-restful flask-restx pymongo",
+        "alisaifee/flask-limiter",
+    ),
+    "Flask-Caching": Suite("pytest-asyncio pytest-xprocess asgiref", "pallets-eco/flask-caching"),
+    "Flask-Session": Suite("flask-sqlalchemy cachelib msgspec", "pallets-eco/flask-session"),
+    "flask-openapi3": Suite("pyyaml", "luolingchun/flask-openapi3"),
+    "flask-restless-ng": Suite("flask-sqlalchemy python-dateutil", "mrevutskyi/flask-restless-ng"),
+    "webargs": Suite(
+        "pytest-asyncio webtest webtest-aiohttp pytest-aiohttp aiohttp", "marshmallow-code/webargs"
+    ),
+    "authlib": Suite(
+        "flask-sqlalchemy cachelib httpx requests joserfc pycryptodomex pytest-asyncio pytest-env",
+        "authlib/authlib",
+        tests="tests/flask",
+    ),
+    "httpbin": Suite("six", "psf/httpbin"),
+    "ihatemoney": Suite("pytest-flask", "spiral-project/ihatemoney", tests="ihatemoney/tests"),
+    "alerta": Suite(
+        "psycopg2-binary requests_mock lxml pysaml2 python-dotenv",
+        "alerta/alerta",
+        "requirements.txt",
+        variables="DATABASE_URL={url}",
+    ),
+    "zou": Suite(
+        "fakeredis freezegun mixer prometheus-flask-exporter",
+        "cgwire/zou",
+        variables="DB_HOST={host} DB_PORT={port} DB_DATABASE={database} DB_USERNAME=postgres "
+        "KV_PORT={redis_port}",
+    ),
+    "notifications-admin": Suite(
+        "",
+        "alphagov/notifications-admin",
+        **NOTIFY,
+        tests="tests/app/main/views/service_settings/test_service_settings.py "
+        "tests/app/main/views/organisations tests/app/main/views/test_manage_users.py "
+        "tests/app/main/views/test_templates.py tests/app/main/views/test_your_account.py "
+        "tests/app/main/views/test_feedback.py",
+    ),
+    "notifications-api": Suite(
+        "", "alphagov/notifications-api", **NOTIFY, variables="SQLALCHEMY_DATABASE_URI={url}"
+    ),
 }
-"""By the name on PyPI: what else their tests need."""
-
-REPOSITORIES = {
-    "flask-classful": "pallets-eco/flask-classful",
-    "Flask-SeaSurf": "maxcountryman/flask-seasurf",
-    "Flask-Admin": "pallets-eco/flask-admin",
-}
-"""Those whose distribution has no tests: with a checkout in the directory, they run as well."""
-
+"""By the name on PyPI, or that of the repository."""
 CAUSES = {
     r"Flask, .*test_client_json_no_app_context": "it counts the contexts that were pushed",
     r"Flask, twice, replay.*test_session_accessed": "it looks into the session of the view's run",

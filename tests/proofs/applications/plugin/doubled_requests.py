@@ -11,7 +11,7 @@ import os
 import uuid
 from pathlib import Path
 
-from flask import Flask
+from flask import Flask, request
 from werkzeug.test import Client
 
 from flask_idempotence import Idempotence
@@ -27,14 +27,20 @@ VARIANTS = {
     "fresh keys": WHOLE,
     "twice, first": WHOLE,
     "twice, replay": WHOLE,
+    "made, twice": WHOLE,
 }
-"""Settings by variant; of a request sent twice, the test sees the first answer or the replay."""
+"""Settings by variant; of a request sent twice, the test sees the first answer or the replay.
+
+`made, twice` registers the extension as soon as the application is made, before its settings.
+"""
 
 VOLATILE = {"date", "set-cookie", "idempotent-replayed", "idempotent-expires-in"}
 """Headers that the way out makes again for each answer, and those of the extension."""
 
 _numbers = itertools.count()
-_dispatch = Flask.wsgi_app
+_make = Flask.__init__
+_answer = Flask.wsgi_app
+_dispatch = Flask.dispatch_request
 _run = Client.run_wsgi_app
 
 
@@ -44,19 +50,35 @@ def _log(**told):
         file.write(json.dumps({"variant": VARIANT, "test": test, **told}) + "\n")
 
 
+def _register(self):
+    settings = {"STORAGE_URI": os.environ["DOUBLED_STORE"], "TOKEN_URL": None}
+    settings |= {"PREFIX": f"app{next(_numbers)}", "HASH_KEY": "a key of the doubled requests"}
+    for name, value in (settings | VARIANTS[VARIANT]).items():
+        self.config[f"IDEMPOTENCE_{name}"] = value
+    try:
+        Idempotence(self)
+    except Exception as error:
+        self.extensions["idempotence"] = None
+        _log(fault="init_app", text=repr(error))
+
+
+def _init(self, *args, **kwargs):
+    _make(self, *args, **kwargs)
+    if VARIANT.startswith("made"):
+        _register(self)
+
+
 def _wsgi_app(self, environ, start_response):
     """Register the extension before the first request, where a factory would at its end."""
     if "idempotence" not in self.extensions and not self._got_first_request:
-        settings = {"STORAGE_URI": os.environ["DOUBLED_STORE"], "TOKEN_URL": None}
-        settings |= {"PREFIX": f"app{next(_numbers)}", "HASH_KEY": "a key of the doubled requests"}
-        for name, value in (settings | VARIANTS[VARIANT]).items():
-            self.config[f"IDEMPOTENCE_{name}"] = value
-        try:
-            Idempotence(self)
-        except Exception as error:
-            self.extensions["idempotence"] = None
-            _log(fault="init_app", text=repr(error))
-    return _dispatch(self, environ, start_response)
+        _register(self)
+    return _answer(self, environ, start_response)
+
+
+def _dispatch_request(self):
+    """Note that a request has reached its view."""
+    request.environ["doubled.reached"] = request.routing_exception is None
+    return _dispatch(self)
 
 
 def _run_wsgi_app(self, environ, buffered=False):
@@ -67,7 +89,7 @@ def _run_wsgi_app(self, environ, buffered=False):
     ):
         return _run(self, environ, buffered)
     environ.setdefault("HTTP_IDEMPOTENCY_KEY", str(uuid.uuid4()))
-    if not VARIANT.startswith("twice"):
+    if "twice" not in VARIANT:
         return _run(self, environ, buffered)
     body = environ["wsgi.input"].read()
     sent = [environ | {"wsgi.input": io.BytesIO(body)} for _ in range(2)]
@@ -76,7 +98,7 @@ def _run_wsgi_app(self, environ, buffered=False):
     sent[not seen].pop("werkzeug.debug.preserve_context", None)  # the test looks into the other's
     first = _whole(_run(self, sent[0], buffered))
     second = _whole(_run(self, sent[1], buffered))
-    _compare(environ, first, second)
+    _compare(sent[0], first, second)
     return (first, second)[seen]
 
 
@@ -92,6 +114,7 @@ def _whole(answer):
 def _compare(environ, first, second):
     told = {"method": environ["REQUEST_METHOD"], "path": environ["PATH_INFO"]}
     told |= {"first": first[1][:3], "second": second[1][:3]}
+    told["reached"] = environ.get("doubled.reached", False)
     told["replayed"] = "Idempotent-Replayed" in second[2]
     told["refusal"] = second[2].get("Idempotence-Refusal")
     differs = ["status"] if first[1] != second[1] else []
@@ -101,5 +124,7 @@ def _compare(environ, first, second):
     _log(**told, differs=differs + sorted(names))
 
 
+Flask.__init__ = _init
 Flask.wsgi_app = _wsgi_app
+Flask.dispatch_request = _dispatch_request
 Client.run_wsgi_app = _run_wsgi_app
