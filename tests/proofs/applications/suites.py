@@ -107,6 +107,9 @@ SUITES = {
 CAUSES = {
     r"Flask, .*test_client_json_no_app_context": "it counts the contexts that were pushed",
     r"Flask, twice, replay.*test_session_accessed": "it looks into the session of the view's run",
+    r"Flask, made, .*test_app_freed": "application and extension refer to each other",
+    r"Flask, made, .*TestRoutes": "it lists all routes, and the extension adds one",
+    r"Flask, made, .*test_templates_auto_reload": "it sets an option of Jinja after init_app",
     r"flask-classful, .*test_rule_options": "it records all rules, and the extension adds one",
     r"Flask-WTF, .*test_validate_error_logged": "it counts log lines of a check before the view",
     r"Flask-WTF, .*x-csrf-token": "an after_request function signs the time into a header",

@@ -17,6 +17,7 @@ from werkzeug.test import Client
 from flask_idempotence import Idempotence
 
 VARIANT = os.environ["DOUBLED"]
+STORE, LOG = os.environ["DOUBLED_STORE"], Path(os.environ["DOUBLED_LOG"])
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 WHOLE = {"KEY_ALL_ROUTES": True, "KEY_METHODS": UNSAFE}
 VARIANTS = {
@@ -46,12 +47,12 @@ _run = Client.run_wsgi_app
 
 def _log(**told):
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
-    with Path(os.environ["DOUBLED_LOG"]).open("a") as file:
+    with LOG.open("a") as file:
         file.write(json.dumps({"variant": VARIANT, "test": test, **told}) + "\n")
 
 
 def _register(self):
-    settings = {"STORAGE_URI": os.environ["DOUBLED_STORE"], "TOKEN_URL": None}
+    settings = {"STORAGE_URI": STORE, "TOKEN_URL": None}
     settings |= {"PREFIX": f"app{next(_numbers)}", "HASH_KEY": "a key of the doubled requests"}
     for name, value in (settings | VARIANTS[VARIANT]).items():
         self.config[f"IDEMPOTENCE_{name}"] = value
