@@ -13,7 +13,7 @@ from flask.signals import got_request_exception, request_finished, request_start
 from .cli import tools
 from .config.runtime import Callbacks, FailedPredicate, IdentityLoader, Switches, read_config
 from .config.settings import SETTINGS, Config
-from .engine.engine import Engine, engine_of, finish_request, note_exception, tear_down_request
+from .engine.engine import Engine, engine_of, finish_request, receive_exception, tear_down_request
 from .engine.guard import Services
 from .engine.state import begin_request
 from .errors import ConfigurationError
@@ -99,7 +99,7 @@ class Idempotence:
         request_started.connect(state.check_once, app)
         request_started.connect(begin_request, app)
         request_started.connect(watch_input, app)
-        got_request_exception.connect(note_exception, app)
+        got_request_exception.connect(receive_exception, app)
         request_finished.connect(finish_request, app)
 
     def identity_loader(self, function: Loader) -> Loader:
@@ -275,7 +275,7 @@ class Idempotence:
         """
         engine, current = engine_of(actual(current_app)), _current_request()
         guard = TokenGuard().bind(engine.services, None, purpose=purpose)
-        engine.redeem_token(guard, current, lambda: guard.question_of(token, current))
+        engine.redeem_token(guard, current, lambda: guard.operation_of(token, current))
 
 
 class State:

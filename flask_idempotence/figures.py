@@ -78,7 +78,7 @@ class Report(Instrument):
         """Receive the signals of an application from now on."""
         for signal in ALL_SIGNALS:
             signal.connect(partial(self.receive, signal.name), app, weak=False)
-        engine_of(app).policy.instruments += (self,)
+        engine_of(app).store_calls.instruments += (self,)
 
     def receive(self, name: str, app: Flask, /, **sent: Any) -> None:
         """Receive a signal, by its name."""

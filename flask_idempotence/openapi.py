@@ -18,7 +18,7 @@ from .engine.guard import ViewGuard
 from .errors import PASSING, ConfigurationError
 from .guards.key import KeyGuard
 from .guards.lock import METHODS, LockGuard
-from .guards.placement import guards_to_come
+from .guards.placement import placed_guards
 from .guards.token import TokenGuard
 from .guards.wrapping import covers, guards_of
 from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
@@ -98,7 +98,7 @@ class IdempotencePlugin(BasePlugin):
         endpoint = next((name for name, each in views.items() if each is view), "")
         for method in _METHODS.intersection(operations):
             verb = method.upper()
-            found = [each.guard for each in guards_to_come(self._app, config, endpoint, verb)]
+            found = [each.guard for each in placed_guards(self._app, config, endpoint, verb)]
             found += [guard for guard in guards_of(view, verb) if covers(guard, verb)]
             if found:
                 guards = [guard.bind(engine.services, None) for guard in found]

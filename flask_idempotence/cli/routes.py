@@ -14,7 +14,7 @@ from ..engine.engine import Engine, engine_of
 from ..engine.guard import ViewGuard, arguments_of
 from ..errors import SAFE_METHODS
 from ..exactly_once import TransactionFactory
-from ..guards.placement import guards_to_come, is_exempt
+from ..guards.placement import is_exempt, placed_guards
 from ..guards.wrapping import covers, guards_of
 from .output import as_json, print_json, print_table
 
@@ -30,8 +30,8 @@ def _routes(engine: Engine) -> Iterator[Described]:
     for rule in app.url_map.iter_rules():
         view = app.view_functions.get(rule.endpoint)
         for method in sorted((rule.methods or set()) - {"HEAD"}):  # comes with GET
-            coming = guards_to_come(app, engine.config, rule.endpoint, method)
-            found = [(each.guard, each.blueprint or "setting") for each in coming]
+            placed = placed_guards(app, engine.config, rule.endpoint, method)
+            found = [(each.guard, each.blueprint or "setting") for each in placed]
             found += [(each, "route") for each in guards_of(view, method) if covers(each, method)]
             if found or method not in SAFE_METHODS:
                 yield {

@@ -26,7 +26,7 @@ def operations_around(app: Flask) -> Sequence[Claim]:
     return [
         claim
         for claim in around
-        if claim.app is app and claim.owner and (claim.guard.takes_steps or claim.operation)
+        if claim.app is app and claim.owner and (claim.guard.takes_steps or claim.step_of)
     ]
 
 

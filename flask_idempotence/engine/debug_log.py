@@ -22,11 +22,11 @@ _REASONS = {
 }
 
 
-def note(claim: Claim, decision: str, identity: Identity | None = None) -> None:
+def log_decision(claim: Claim, decision: str, identity: Identity | None = None) -> None:
     """In debug mode, log the decision about this claim, with its facts.
 
     The decision must hold no credentials, addresses, arguments, keys or tokens. Of the
-    identity, by default the question's, the line has the sources only.
+    identity, by default the operation's, the line has the sources only.
     """
     if not claim.app.debug:
         return
@@ -39,10 +39,10 @@ def note(claim: Claim, decision: str, identity: Identity | None = None) -> None:
 
 
 def _facts(claim: Claim, identity: Identity | None) -> Iterator[str]:
-    question = claim.question
-    if (identity := identity or question.identity) is not None:
+    operation = claim.operation
+    if (identity := identity or operation.identity) is not None:
         yield f"identity={identity.sources or 'none'}"
-    for name, seconds in (("lease", question.lease), ("wait", question.wait)):
+    for name, seconds in (("lease", operation.lease), ("wait", operation.wait)):
         if seconds:
             yield f"{name}={seconds:g}s"
     if claim.waited:
@@ -51,23 +51,23 @@ def _facts(claim: Claim, identity: Identity | None) -> Iterator[str]:
         yield f"key={claim.short_key}"
 
 
-def note_settlement(claim: Claim, settlement: Settlement, outcome: Outcome | None) -> None:
+def log_settlement(claim: Claim, settlement: Settlement, outcome: Outcome | None) -> None:
     """Log how the claim was settled, and why; outcome is None without the store's answer."""
     ends = {
-        "keep": "token stays spent",
+        "leave": "token stays spent",
         "release": "released",
         "renew": f"held for another {settlement.seconds:.3g} s",
-        "complete": f"record kept for {settlement.seconds:g} s",
+        "complete": f"record stored for {settlement.seconds:g} s",
         "put_token": "token put back",
     }
     if claim.owner:
-        ends["keep"] = f"held until {claim.lease:g} s after the claim"
+        ends["leave"] = f"held until {claim.lease:g} s after the claim"
     text = f"{reason_of(claim)}: {ends[settlement.call]}"
     if outcome is None:
         text += ", but the store has not acknowledged it"
     elif outcome is Outcome.STALE:
         text += ", but the lease was lost before"
-    note(claim, text)
+    log_decision(claim, text)
 
 
 def reason_of(claim: Claim) -> str:

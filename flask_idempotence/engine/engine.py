@@ -1,4 +1,4 @@
-"""The engine: puts the questions of guards to the store. The same for every mode."""
+"""The engine: claims the operations that guards name. The same for every mode."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from ..stores.base import (
     TokenOutcome,
     began_at,
 )
-from .debug_log import note
+from .debug_log import log_decision
 from .guard import Claim, Guard, Services, TokenIssue, ViewGuard
 from .keeper import Keeper, PendingSettlement
 from .settling import Settling
 from .state import dispatched, state_of
-from .store_calls import OBSERVED_SECONDS, FailurePolicy
-from .values import NO_QUESTION, Question, Unguarded, Verdict
+from .store_calls import OBSERVED_SECONDS, StoreCalls
+from .values import NO_OPERATION, Operation, Unguarded, Verdict
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -80,8 +80,8 @@ class Engine:
         self.config = services.config
         self.store = store
         self.switches = switches
-        self.policy = FailurePolicy(self.config, self.now)
-        self.keeper = Keeper(store, self.policy, self.config, self.now)
+        self.store_calls = StoreCalls(self.config, self.now)
+        self.keeper = Keeper(store, self.store_calls, self.config, self.now)
         self.settling = Settling(services, self.keeper, self.now)
         self._requests = itertools.count()
         self._bound: dict[tuple[ViewGuard, str | None], ViewGuard] = {}
@@ -120,18 +120,18 @@ class Engine:
             bound = self._bound[guard, endpoint] = guard.bind(self.services, endpoint)
         return bound
 
-    def admit(
-        self, claim: Claim, ask: Callable[[], Question | Unguarded], outer: Sequence[Claim] = ()
+    def enter(
+        self, claim: Claim, ask: Callable[[], Operation | Unguarded], outer: Sequence[Claim] = ()
     ) -> Any:
-        """Put the question that `ask` returns to the store; `outer` are claims of guards outside.
+        """Claim the operation that `ask` returns; `outer` are claims of guards outside.
 
         Returns the claim, whose lease is renewed from now on; that of an outer guard whose view
         has ended, under which the view runs once more; the reply to a repeat; or None where the
-        view runs without a claim of its own. Raises the Refusal of the guard, the question or the
-        store.
+        view runs without a claim of its own. Raises the Refusal of the guard, the operation
+        or the store.
         """
         try:
-            found = self._enter(claim, ask(), outer)
+            found = self._enter_claimed(claim, ask(), outer)
         except Refusal as refusal:
             self.announce(refusal, claim)
             raise
@@ -141,7 +141,7 @@ class Engine:
                     self.keeper.watch(claim)
                 if claim.is_granted:
                     if claim.app.debug:
-                        note(claim, "claimed")
+                        log_decision(claim, "claimed")
                     claim.emit(claimed, lease=claim.lease, waited=claim.waited)
             except BaseException:  # such as a time-out of gevent's, in a receiver
                 claim.judge(Verdict.NOT_RUN)
@@ -150,58 +150,57 @@ class Engine:
         elif found is not None and not isinstance(found, Claim):
             self._log(self._repeat_level, "replayed:", claim)
             if claim.app.debug:
-                note(claim, "replayed")
+                log_decision(claim, "replayed")
             claim.emit(replayed, waited=claim.waited)
         return found
 
-    def _enter(
-        self, claim: Claim, question: Question | Unguarded, outer: Sequence[Claim]
+    def _enter_claimed(
+        self, claim: Claim, operation: Operation | Unguarded, outer: Sequence[Claim]
     ) -> object:
-        if isinstance(question, Unguarded):
-            note(claim, f"{question.reason}: the view runs unguarded")
+        if isinstance(operation, Unguarded):
+            log_decision(claim, f"{operation.reason}: the view runs unguarded")
             return self._unclaimed(claim)
         within = claim.guard.within
-        while True:
-            self.locate(claim, question)
-            if outer and (held := self._held(outer, claim.key)) is not None:
-                note(claim, "claimed already, by a guard further out")
-                claim.guard.accept_outer(held)
-                begun = held.transaction
-                if within is None or (begun is not None and within.session() is begun.session):
-                    return None if held.in_view or held.runner is not None else held
-                return self._unclaimed(claim)
-            if within is not None and claim.transaction is None:  # first, for it may be refused
-                claim.transaction = self.policy.call(claim, "begin", partial(within, self.store))
-            found = self.ask_store(claim)
-            if found is None:
-                note(claim, "no answer from the store: the view runs unguarded")
-                return None
-            if isinstance(found, Claim):
-                if question.spends is not None:
-                    claim.emit(token_spent, purpose=question.spends.purpose)
-                return claim if within is None else self._begin(claim)
-            self._warn_if_old(claim, found)
-            reply = claim.guard.answer(claim, found)
-            if not isinstance(reply, Question):
-                return reply
-            question = reply
+        self.identify(claim, operation)
+        if outer and (held := self._held(outer, claim.key)) is not None:
+            log_decision(claim, "claimed already, by a guard further out")
+            claim.guard.accept_outer(held)
+            begun = held.transaction
+            if within is None or (begun is not None and within.session() is begun.session):
+                return None if held.in_view or held.runner is not None else held
+            return self._unclaimed(claim)
+        if within is not None:  # first, for it may be refused
+            claim.transaction = self.store_calls.call(claim, "begin", partial(within, self.store))
+        found = self.claim(claim)
+        if found is None:
+            log_decision(claim, "no answer from the store: the view runs unguarded")
+            return None
+        if isinstance(found, Claim):
+            if operation.token is not None:
+                claim.emit(token_spent, purpose=operation.token.purpose)
+            return claim if within is None else self._begin(claim)
+        self._warn_if_old(claim, found)
+        return claim.guard.answer(claim, found)
 
-    def locate(self, claim: Claim, question: Question) -> None:
-        """Give a claim its question, store key and fingerprint, or raise the refusal in it."""
+    def identify(self, claim: Claim, operation: Operation) -> None:
+        """Give a claim its operation, store key and fingerprint, or raise the refusal in it."""
         app, keyring = claim.app, self.services.keyring
         if not self._has_warned_of_memory:
             self._has_warned_of_memory = True
             if not app.debug and not app.testing:
                 _logger.warning(_IN_MEMORY)
-        claim.question = question
-        part = claim.guard.part or claim.endpoint
+        claim.operation = operation
         claim.key = keyring.store_key(
-            app, claim.guard.mode, part, question.name, below=question.below
+            app,
+            claim.guard.mode,
+            claim.guard.scope or claim.endpoint,
+            operation.name,
+            below=operation.below,
         )
-        if question.refusal is not None:  # signals and log lines have the key by now
-            raise question.refusal
-        if question.content is not None:
-            claim.fingerprint = keyring.digest(app, question.content)
+        if operation.refusal is not None:  # signals and log lines have the key by now
+            raise operation.refusal
+        if operation.content is not None:
+            claim.fingerprint = keyring.digest(app, operation.content)
 
     def _held(self, outer: Sequence[Claim], key: str) -> Claim | None:
         """Return the request's own claim of a key, from a guard further out.
@@ -212,27 +211,29 @@ class Engine:
         for claim in outer:
             if claim.key != key or not claim.is_granted or claim.settled:
                 continue
-            is_undone = claim.has_raised and (claim.transaction or claim.question.keep)
+            is_undone = claim.has_raised and (
+                claim.transaction or claim.operation.hold_after_crash
+            )
             if claim.in_view or not (is_undone or claim.lost):
                 return claim
             claim.judge(Verdict.FAILED)
             self.settling.settle(claim)
         return None
 
-    def ask_store(self, claim: Claim) -> Claim | ClaimOutcome | TokenOutcome | None:
-        """Claim an operation, and wait for a running one as long as the question allows.
+    def claim(self, claim: Claim) -> Claim | ClaimOutcome | TokenOutcome | None:
+        """Claim an operation at the store, and wait for a running one as long as it allows.
 
         Returns the claim where it is granted.
         """
-        question = claim.question
-        if question.spends is not None:
-            return self._spend(claim, question.spends)
-        key, lease, keep = claim.key, question.lease, question.keep
+        operation = claim.operation
+        if operation.token is not None:
+            return self._spend(claim, operation.token)
+        key, lease, keep = claim.key, operation.lease, operation.hold_after_crash
         began = now = self.clock()
         pause, slept = SHORTEST_PAUSE, 0.0
         while True:
             owner = new_owner()
-            found = self.policy.call(
+            found = self.store_calls.call(
                 claim,
                 "claim",
                 partial(self.store.claim, key, owner, claim.fingerprint, lease, keep),
@@ -245,7 +246,7 @@ class Engine:
             if not (isinstance(found, Running) and found.matches):
                 return found
             # By the sleeps as well: a stopped clock, as in tests, must not prolong the wait.
-            left = question.wait - max(self.clock() - began, slept)
+            left = operation.wait - max(self.clock() - began, slept)
             if left < _REST:
                 return found
             # Jitter: of several claims at the same time, one is granted.
@@ -260,14 +261,14 @@ class Engine:
 
     def _take_back(self, claim: Claim, owner: bytes) -> None:
         # The claim may have been granted although its answer was lost.
-        question = claim.question
-        until = self.now() + max(question.lease, self.config.lease) + question.keep
+        operation = claim.operation
+        until = self.now() + max(operation.lease, self.config.lease) + operation.hold_after_crash
         release = partial(self.store.release, claim.key, owner)
         self.keeper.retry(PendingSettlement(claim, "release", release, until))
 
     def _spend(self, claim: Claim, token: Token) -> Claim | TokenOutcome | None:
         key, subject = claim.key, self.services.keyring.subject(claim.app, token.bearer.text)
-        outcome = self.policy.call(
+        outcome = self.store_calls.call(
             claim, "take_token", lambda: self.store.take_token(key, subject)
         )
         if outcome is TokenOutcome.TAKEN:
@@ -295,7 +296,7 @@ class Engine:
         put = partial(self.store.put_token, claim.key, subject, self.config.token_ttl)
         claim.observes = observes
         # A page keeps working where tokens are switched off, or only observed.
-        call = partial(self.policy.call, claim, "put_token", after_view=observes or not is_on)
+        call = partial(self.store_calls.call, claim, "put_token", after_view=observes or not is_on)
         try:
             with self.store.time_limit(OBSERVED_SECONDS) if observes else nullcontext():
                 is_stored = call(lambda: put() is None)
@@ -304,20 +305,20 @@ class Engine:
             raise
         if is_stored:  # else it cannot be spent, and `store_failed` was sent
             claim.emit(token_issued, purpose=purpose)
-            note(claim, "token issued", token.bearer)
-        elif observes and is_on and self.policy.rejects(claim):
+            log_decision(claim, "token issued", token.bearer)
+        elif observes and is_on and self.store_calls.rejects(claim):
             self.report_observed(claim, StoreUnavailable.slug)
         return token.text
 
     def redeem_token(
-        self, guard: Guard, request: Request | None, ask: Callable[[], Question]
+        self, guard: Guard, request: Request | None, ask: Callable[[], Operation]
     ) -> None:
-        """Spend the token of a question, without a view."""
+        """Spend the token of a operation, without a view."""
         process.current.notice_fork()
         claim = Claim(self.services.app, guard, None if request is None else request.endpoint)
         try:
-            if self._enter(claim, ask(), ()) is not None:
-                note(claim, "token spent")
+            if self._enter_claimed(claim, ask(), ()) is not None:
+                log_decision(claim, "token spent")
         except Refusal as refusal:
             self.announce(refusal, claim)
             raise
@@ -326,9 +327,9 @@ class Engine:
         """Log a claim that refuses others for more than two leases, once a key and process."""
         if not isinstance(found, Running) or claim.key in self._old:
             return
-        question = claim.question
+        operation = claim.operation
         # A lock may wait for its interval, after a view that has outlasted it.
-        leases = 2 * max(question.lease, question.renewed, self.config.lease)
+        leases = 2 * max(operation.lease, operation.renewal, self.config.lease)
         began = began_at(found.owner)
         if not began or (age := time.time() - began) <= claim.guard.interval + leases:
             return
@@ -349,15 +350,15 @@ class Engine:
         within = claim.guard.within
         if within is None:
             return None
-        claim.question = NO_QUESTION
-        claim.transaction = self.policy.call(claim, "begin", partial(within, None))
+        claim.operation = NO_OPERATION
+        claim.transaction = self.store_calls.call(claim, "begin", partial(within, None))
         return self._begin(claim.grant())
 
     def _begin(self, claim: Claim) -> Claim:
         if claim.transaction is None:
             raise RuntimeError("A view within= a session never runs without its transaction.")
         try:
-            self.policy.call(claim, "begin", claim.transaction.begin)
+            self.store_calls.call(claim, "begin", claim.transaction.begin)
         except Exception:
             claim.judge(Verdict.FAILED)
             self.settling.settle(claim)
@@ -374,7 +375,7 @@ class Engine:
         level = self._repeat_level if refusal.slug in REPEATS else logging.INFO
         self._log(level, "rejected: reason=" + refusal.slug, claim)
         because = refusal.reason and f": {refusal.reason}"
-        note(claim, f"refused: {refusal.slug}{because}")
+        log_decision(claim, f"refused: {refusal.slug}{because}")
         claim.emit(rejected, error=refusal, waited=claim.waited)
 
     def report_observed(
@@ -387,7 +388,7 @@ class Engine:
         self._log(self._repeat_level if is_repeat else level, told, claim)
         if error is not None:
             _logger.error("It would have raised: %s", claim, exc_info=error)
-        note(claim, f"observed: {reason}")
+        log_decision(claim, f"observed: {reason}")
         claim.emit(observed, reason=reason)
 
     @staticmethod
@@ -419,12 +420,12 @@ def finish_request(app: Flask, response: Response, **_: object) -> None:
     is_guarded = bool(state.claims) or state.replayed is not None
     is_streamed = type(response.response) is not list
     if is_guarded or is_streamed or RESPONSE_STATE in vars(context.request):
-        engine_of(app).settling.finish(context.request, id(context), response)
+        engine_of(app).settling.send(context.request, id(context), response)
     if state.observed is not None:
         state.observed.finish(response)
 
 
-def note_exception(_app: Flask, **_: object) -> None:
+def receive_exception(_app: Flask, **_: object) -> None:
     """Note an exception without a handler; receives the signal `got_request_exception`.
 
     An application may send that signal, too, at any time, and so may a view.

@@ -3,8 +3,8 @@
 A guard holds the arguments of a decorator. At the first request of a route it is bound: a copy,
 which never changes, has the settings in place of omitted arguments. The engine asks it and acts:
 
-    question(request)     the operation to claim, or a reason to let the view run unguarded
-    answer(claim, found)  the reply to a repeat: a response, a refusal, or another question
+    operation(request)    the operation to claim, or a reason to let the view run unguarded
+    answer(claim, found)  the reply to a repeat: a response, or a refusal
     settle(claim, now)    the end of a claim: release it, hold it, complete it with a record
 
 A guard calls neither the engine nor the store.
@@ -37,7 +37,7 @@ from ..request.warnings import NearMisses
 from ..response.records import Records
 from ..signals import emit, lease_lost
 from ..stores.base import NO_FINGERPRINT, Completion
-from .values import NO_QUESTION, Found, Question, Settlement, Unguarded, Verdict
+from .values import NO_OPERATION, Found, Operation, Settlement, Unguarded, Verdict
 
 if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction
@@ -81,8 +81,8 @@ class Claim:
     observes = False  # its view always runs
     runner: Runner | None = None  # of the block whose claim it is
     request: Request | None = None  # in which that block has begun
-    operation: Claim | None = None  # of the step whose claim it is
-    question: Question = NO_QUESTION
+    step_of: Claim | None = None  # the operation, where this is the claim of a step
+    operation: Operation = NO_OPERATION
     key = ""  # in the store; empty before it is known
     fingerprint = NO_FINGERPRINT  # of the content that a repeat must share
     waited: float = 0.0  # seconds, for another request's claim to end
@@ -95,7 +95,7 @@ class Claim:
     transaction: Transaction | None = None
     facts: frozenset[Verdict] = frozenset()  # about the result, as they were noted
     by_hand: Verdict | None = None
-    kept: float | None = None  # seconds for which the store has taken the record
+    remembered_for: float | None = None  # seconds for which the store has taken the record
     body: object = None  # of the view's response, before the application's own hooks
     steps: frozenset[bytes] = frozenset()  # names of those that this run of the view has begun
     has_steps = False  # this attempt at the operation has begun one
@@ -121,8 +121,8 @@ class Claim:
 
     def grant(self, owner: bytes = b"", at: float = 0.0) -> Self:
         self.owner, self.granted_at = owner, at
-        self.is_granted = bool(owner) or self.question.spends is not None
-        self.extend(self.question.lease, at)
+        self.is_granted = bool(owner) or self.operation.token is not None
+        self.extend(self.operation.lease, at)
         self.number = next(numbers)
         self._process = os.getpid()
         self._settling = threading.Lock()
@@ -254,14 +254,14 @@ class Guard:
     decorator: ClassVar[str]  # its public name
     toggle: ClassVar[str]  # the setting that switches the mode off
     by_verdict: ClassVar[bool] = True  # the settlement depends on the verdict
-    keeps_records: ClassVar[bool] = False  # it makes a record of each response
+    makes_records: ClassVar[bool] = False  # it makes a record of each response
     takes_steps: ClassVar[bool] = False  # what it guards is an operation that may have steps
     on_store_error: OnStoreError | None = None
     within: TransactionFactory | None = None
     on_repeat: OnRepeat = "reject"
     ttl: float = 0.0  # seconds for which records are kept
     interval: float = 0.0  # seconds for which a lock is held, if its view ends earlier
-    part: str | None = None  # in place of the endpoint in store keys
+    scope: str | None = None  # in place of the endpoint in store keys
     failed: Callable[[Response], bool] | None = None  # in place of the application's predicate
     services: Services  # of a bound guard only, as are the endpoint and the guard it is made of
     endpoint: str
@@ -301,10 +301,7 @@ class Guard:
         return Unguarded(f"switched off by IDEMPOTENCE_ENABLED or {self.toggle}")
 
     def answer(self, claim: Claim, found: Found) -> object:
-        """Answer a request whose operation could not be claimed, or raise a Refusal.
-
-        Returns the reply, such as the response to replay, or another Question.
-        """
+        """Return the reply to a repeat, such as the response to replay, or raise a Refusal."""
         raise NotImplementedError
 
     def settle(self, claim: Claim, now: float) -> Settlement:
@@ -358,7 +355,7 @@ class ViewGuard(Guard):
     unless: Callable[[], object] | None = None  # returns whether a request needs no guard
     observe: bool | None = None  # it only counts what it would have done; None for the setting
 
-    def question(self, request: Request) -> Question | Unguarded:
+    def operation(self, request: Request) -> Operation | Unguarded:
         """Return the operation that a request asks for, or raise a Refusal."""
         raise NotImplementedError
 

@@ -27,7 +27,7 @@ from ..response.refusals import LeaseLost, Refusal
 from ..stores.base import Outcome, Renewal, Store
 from ..stores.process import WeakObjects, call_at_exit, call_in_children, threads_stand_still
 from .guard import Claim
-from .store_calls import FailurePolicy
+from .store_calls import StoreCalls
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -80,10 +80,10 @@ class Keeper:
     """
 
     def __init__(
-        self, store: Store, policy: FailurePolicy, config: Config, clock: Callable[[], float]
+        self, store: Store, store_calls: StoreCalls, config: Config, clock: Callable[[], float]
     ) -> None:
         self.store = store
-        self.policy = policy
+        self.store_calls = store_calls
         self._config = config
         self._clock = clock
         self._forget()
@@ -170,7 +170,7 @@ class Keeper:
                 claim.was_renewed = True
         try:
             if due:
-                self.policy.measure(lambda each: each.renewal_delay(delay))
+                self.store_calls.measure(lambda each: each.renewal_delay(delay))
                 self._renew(due, now)
         finally:
             with self._changed:
@@ -189,7 +189,7 @@ class Keeper:
     def _measure_retry_queue(self) -> None:
         # On this thread alone: two threads might report their counts in the wrong order.
         count = len(self._retry_queue)
-        self.policy.measure(lambda each: each.retry_queue_length(count))
+        self.store_calls.measure(lambda each: each.retry_queue_length(count))
 
     def _retry_due(self) -> None:
         """Try settlements for one time slice: leases do not wait until all are settled."""
@@ -211,7 +211,7 @@ class Keeper:
             _logger.warning("A settlement came too late: %s", claim)
         else:
             try:
-                outcome = self.policy.call(
+                outcome = self.store_calls.call(
                     claim, settlement.operation, settlement.call, after_view=True
                 )
                 if outcome is None:
@@ -228,14 +228,14 @@ class Keeper:
             self._deferred.popleft()()
 
     def _renew(self, due: list[Claim], now: float) -> None:
-        kept = [claim for claim in due if now < claim.granted_at + self._config.max_hold]
-        for claim in set(due).difference(kept):
+        held = [claim for claim in due if now < claim.granted_at + self._config.max_hold]
+        for claim in set(due).difference(held):
             _logger.error(
                 "A claim exceeds IDEMPOTENCE_MAX_HOLD; its lease is no longer renewed: %s",
                 claim,
             )
             self.unwatch(claim, timeout=0)
-        for claim, outcome in zip(kept, self._outcomes(kept, now), strict=True):
+        for claim, outcome in zip(held, self._outcomes(held, now), strict=True):
             if outcome is Outcome.OK:
                 claim.extend(self._renewed(claim), now)
             elif outcome is None:
@@ -261,7 +261,7 @@ class Keeper:
                 return self.store.renew(renewals)
 
         try:
-            outcomes = self.policy.call(claims[0], "renew", renew, after_view=True)
+            outcomes = self.store_calls.call(claims[0], "renew", renew, after_view=True)
         except Exception:
             _logger.exception("The store raised another error than StoreError.")
             if len(claims) == 1:
@@ -276,7 +276,7 @@ class Keeper:
                 raise LeaseLost
             now = self._clock()
             claim.was_renewed = True
-            outcomes = self.policy.call(
+            outcomes = self.store_calls.call(
                 claim, "renew", lambda: self.store.renew([self._renewal(claim)])
             )
             if outcomes is None:
@@ -290,7 +290,7 @@ class Keeper:
             raise
 
     def _renewed(self, claim: Claim) -> float:
-        return claim.question.renewed or self._config.lease
+        return claim.operation.renewal or self._config.lease
 
     def _renewal(self, claim: Claim) -> Renewal:
         return Renewal(claim.key, claim.owner, self._renewed(claim))

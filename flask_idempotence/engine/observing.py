@@ -29,7 +29,7 @@ from .guard import Claim, ViewGuard
 from .settling import LOOKS_STREAMED, is_refusal
 from .state import Observed
 from .store_calls import OBSERVED_SECONDS
-from .values import Question, Unguarded, Verdict
+from .values import Operation, Unguarded, Verdict
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -49,18 +49,18 @@ class Observation(Observed):
 
     def __init__(self, engine: Engine) -> None:
         self.claims: list[Claim] = []  # those that were granted, outermost first
-        self.operation = ""  # the store key that the last guard would have claimed
+        self.store_key = ""  # the store key that the last guard would have claimed
         self._engine = engine
         self._keys: set[str] = set()
         self._left = OBSERVED_SECONDS
 
     def ask(self, request: Request, guard: ViewGuard) -> Claim | None:
-        """Put a guard's question to the store, and report what would have become of the request.
+        """Claim the operation of a guard, and report what would have become of the request.
 
         Returns its claim, where it is the first.
         """
         claim = Claim(self._engine.services.app, guard, request.endpoint)
-        claim.observes, self.operation = True, ""
+        claim.observes, self.store_key = True, ""
         claim.input = request.environ.get(WATCHED)
         try:
             with untouched(request):
@@ -72,9 +72,9 @@ class Observation(Observed):
                 if guard.unless is not None and guard.unless():
                     return None
                 check_whole(request.environ)
-                question = guard.question(request)
-            if not isinstance(question, Unguarded):
-                return self._claim(claim, question)
+                operation = guard.operation(request)
+            if not isinstance(operation, Unguarded):
+                return self._claim(claim, operation)
         except NotKept as cause:
             self._engine.report_observed(claim, UNOBSERVED, because=str(cause))
         except Exception as error:  # noqa: BLE001 - the view runs in any case
@@ -84,32 +84,32 @@ class Observation(Observed):
         return None
 
     def _calls_application(self, guard: ViewGuard) -> bool:
-        """Whether the question of a guard calls functions of the application."""
+        """Whether the guard calls functions of the application to name its operation."""
         functions = [guard.unless, self._engine.services.callbacks.load_identity]
         functions += [getattr(guard, name, None) for name in ("key", "compare")]
         return any(map(callable, functions))
 
-    def _claim(self, claim: Claim, question: Question) -> Claim | None:
+    def _claim(self, claim: Claim, operation: Operation) -> Claim | None:
         engine = self._engine
-        engine.locate(claim, question)
-        self.operation = claim.key
-        if question.spends is None:
-            question = question._replace(
-                name=b"observed " + question.name,
-                lease=max(question.lease, engine.config.lease),  # the keeper does not renew it
-                renewed=question.lease,
+        engine.identify(claim, operation)
+        self.store_key = claim.key
+        if operation.token is None:
+            operation = operation._replace(
+                name=b"observed " + operation.name,
+                lease=max(operation.lease, engine.config.lease),  # the keeper does not renew it
+                renewal=operation.lease,
                 wait=0,
             )
-            engine.locate(claim, question)
+            engine.identify(claim, operation)
         if claim.key in self._keys:
             return None
         self._keys.add(claim.key)
-        found, guard = self._in_time(partial(engine.ask_store, claim)), claim.guard
+        found, guard = self._in_time(partial(engine.claim, claim)), claim.guard
         if isinstance(found, Claim):
             self.claims.append(claim)
             return claim
         if found is None:
-            if engine.policy.rejects(claim):
+            if engine.store_calls.rejects(claim):
                 raise StoreUnavailable
             return None
         if not (isinstance(found, Done) and found.matches):
@@ -117,8 +117,8 @@ class Observation(Observed):
         elif guard.on_repeat == "reject":
             raise KeyRepeated
         else:
-            is_kept = found.record == REPLAY.encode()
-            engine.report_observed(claim, REPLAY if is_kept else ResponseNotStored.slug)
+            is_recordable = found.record == REPLAY.encode()
+            engine.report_observed(claim, REPLAY if is_recordable else ResponseNotStored.slug)
         return None
 
     def decide(self, enforced: Claim | None, verdict: Verdict, ttl: Any) -> None:
@@ -136,8 +136,11 @@ class Observation(Observed):
                 claim.judge(Verdict.NOT_RUN)
             elif self._engine.settling.judged(claim, claim.guard.has_failed, _copy_of(response)):
                 claim.judge(Verdict.FAILED)
-            is_kept = _can_be_kept(response, self._engine.config.key_max_body)
-            claim.status, claim.record = response.status_code, REPLAY.encode() if is_kept else None
+            is_recordable = _is_recordable(response, self._engine.config.key_max_body)
+            claim.status, claim.record = (
+                response.status_code,
+                REPLAY.encode() if is_recordable else None,
+            )
         except Exception:
             _logger.exception("What was observed could not be judged: %s", claim)
         return response
@@ -160,12 +163,12 @@ class Observation(Observed):
         try:
             claim.record = claim.record or ResponseNotStored.slug.encode()
             # By the keeper, if it were enforced.
-            claim.was_renewed = now - claim.granted_at > claim.question.renewed / 3
+            claim.was_renewed = now - claim.granted_at > claim.operation.renewal / 3
             settlement = claim.guard.settle(claim, now)
-            if settlement.call != "keep":
+            if settlement.call != "leave":
                 until = now + settlement.seconds
-                send = partial(engine.settling.send, claim, settlement, until)
-                call = partial(engine.policy.call, claim, settlement.call, send)
+                send = partial(engine.settling.call_store, claim, settlement, until)
+                call = partial(engine.store_calls.call, claim, settlement.call, send)
                 self._in_time(partial(call, after_view=True))
         except Exception:
             _logger.exception("What was observed could not be settled: %s", claim)
@@ -191,6 +194,6 @@ def _copy_of(response: Response) -> Response:
     return copied
 
 
-def _can_be_kept(response: Response, most: int) -> bool:
+def _is_recordable(response: Response, most: int) -> bool:
     is_streamed = response.is_streamed and not isinstance(response.response, LOOKS_STREAMED)
     return not is_streamed and (response.content_length or 0) <= most

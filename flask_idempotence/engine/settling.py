@@ -7,7 +7,7 @@
 
 A view that raises is judged by the response that Flask makes of its exception, or as failed where
 it makes none; a BaseException abandons the claim to its lease. Each end but that one goes through
-`settle`, the guard's `settle`, and `send`, which calls the store.
+`settle`, the guard's `settle`, and `call_store`.
 
 The record is taken first, so that `after_request` functions, CORS headers and cookies are applied
 to a replay again. The settlement comes last, so that a hook or a session that fails after the view
@@ -54,11 +54,11 @@ from ..response.headers import (
 from ..response.refusals import LeaseLost, Refusal
 from ..signals import completed, released
 from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
-from .debug_log import note, note_settlement, reason_of
+from .debug_log import log_decision, log_settlement, reason_of
 from .guard import Claim, Services
 from .keeper import Keeper, PendingSettlement
 from .state import RequestState, state_of
-from .values import KEEP, SUCCESSES, Settlement, Verdict
+from .values import LEAVE, SUCCESSES, Settlement, Verdict
 
 if TYPE_CHECKING:
     from ..exactly_once.transaction import Transaction
@@ -82,7 +82,7 @@ class Settling:
         self._services = services
         self._config = services.config
         self._store = keeper.store
-        self._policy = keeper.policy
+        self._store_calls = keeper.store_calls
         self._keeper = keeper
         self._now = now
 
@@ -92,7 +92,7 @@ class Settling:
     def view(self, claim: Claim, state: RequestState) -> Iterator[None]:
         """Run a view under its claim.
 
-        Where it raises, `record` and `finish` settle by the response that Flask makes of the
+        Where it raises, `record` and `send` settle by the response that Flask makes of the
         exception, and `tear_down` where it makes none.
         """
         state.enter(claim, current_context())
@@ -133,7 +133,7 @@ class Settling:
             claim.judge(Verdict.NOT_RUN if claim.is_stopped else Verdict.FAILED)
         elif self.judged(claim, claim.guard.has_failed, response):
             claim.judge(Verdict.FAILED)
-        if claim.guard.keeps_records:
+        if claim.guard.makes_records:
             self._take_record(claim, response)
         if claim.transaction is None or claim.has_raised:
             return response
@@ -142,7 +142,7 @@ class Settling:
         problem = self.settle(claim)
         return response if problem is None else self._error_page(response, claim, problem)
 
-    def finish(self, request: Request, context: int, response: Response) -> None:
+    def send(self, request: Request, context: int, response: Response) -> None:
         """Settle by the response that is sent: now, or when a streamed one is closed."""
         state, for_all = state_of(request), vars(request).get(RESPONSE_STATE)
         is_streamed = type(response.response) is not list and response.is_streamed
@@ -151,13 +151,15 @@ class Settling:
             if not claim.settled and claim.context == context:
                 if is_refusal(response):
                     claim.judge(Verdict.FAILED)
-                self._finish(claim, response, is_streamed=is_streamed and not is_bodyless)
+                self._send_one(claim, response, is_streamed=is_streamed and not is_bodyless)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
             elif (
-                claim.kept is not None and claim.is_whole and response.status_code == claim.status
+                claim.remembered_for is not None
+                and claim.is_whole
+                and response.status_code == claim.status
             ):
-                response.headers[EXPIRES_HEADER] = str(int(claim.kept))
+                response.headers[EXPIRES_HEADER] = str(int(claim.remembered_for))
             is_constrained = claim.transaction is not None and claim.transaction.is_constrained
             if is_constrained and response.status_code >= 500:
                 _logger.warning(_CONSTRAINED, response.status_code, claim)
@@ -169,7 +171,7 @@ class Settling:
             # Not the response: a body that holds its request's context would never be collected.
             response_state(request).may_be_stored = may_be_stored(response)
 
-    def _finish(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
+    def _send_one(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
         # A compressed or streamed body does not count as another one: it cannot be judged.
         is_same_body = (
             response.response is claim.body
@@ -180,21 +182,21 @@ class Settling:
             if self.judged(claim, claim.guard.has_failed_since, response):
                 claim.judge(Verdict.FAILED)
             is_error = response.status_code >= 400 and response.status_code != claim.status
-            if is_error and claim.guard.keeps_records:
+            if is_error and claim.guard.makes_records:
                 # It was made after the view: the record must not claim a success.
                 self._take_record(claim, response)
             claim.status = response.status_code
         # A file is sent by the server itself, which forgets the response before it begins.
         if is_streamed and not response.direct_passthrough:
             claim.streaming = True
-            response.response = body = _WatchedBody(response.response, claim, self)
+            response.response = body = _SettlingBody(response.response, claim, self)
             response.call_on_close(body.settle)
             # Another hook may replace the response, and a HEAD request never opens it.
             weakref.finalize(response, self._settle_dropped, body).atexit = False
         else:
             self.settle(claim)
 
-    def _settle_dropped(self, body: _WatchedBody) -> None:
+    def _settle_dropped(self, body: _SettlingBody) -> None:
         # In another thread: the garbage collector finalizes a response at any point, where waiting
         # for a lock is not safe.
         if not body.claim.settled:
@@ -225,7 +227,7 @@ class Settling:
             if claim.transaction is not None:
                 claim.transaction.roll_back()
                 if claim.transaction.is_committed_below:
-                    self._carry_out(claim)
+                    self.close(claim)
                     return
             _logger.warning("A view was killed; its claim ends with its lease: %s", claim)
 
@@ -277,7 +279,7 @@ class Settling:
         try:
             if claim.transaction is not None:
                 return self._end_transaction(claim, claim.transaction)
-            self._carry_out(claim)
+            self.close(claim)
         except Exception:
             # The view has run, and its answer must go out. The claim ends with its lease.
             _logger.exception("The settlement failed: %s", claim)
@@ -288,15 +290,15 @@ class Settling:
             try:
                 transaction.roll_back()
             finally:  # a failure that is remembered is stored outside the transaction
-                self._carry_out(claim)
+                self.close(claim)
             return None
-        settlement, completion, is_sent = KEEP, None, []
+        settlement, completion, is_sent = LEAVE, None, []
         try:
             if claim.is_granted:
                 self._keeper.unwatch(claim)
                 settlement = claim.guard.settle(claim, self._now())
                 completion = claim.completion(settlement)
-            outcome = self._policy.call(
+            outcome = self._store_calls.call(
                 claim,
                 "commit",
                 partial(transaction.commit, completion),
@@ -308,7 +310,7 @@ class Settling:
             if not is_sent:
                 claim.facts, claim.by_hand = frozenset({Verdict.FAILED}), None
                 try:
-                    self._carry_out(claim)
+                    self.close(claim)
                 except Exception:
                     _logger.exception("The claim ends with its lease: %s", claim)
             return error
@@ -316,11 +318,11 @@ class Settling:
             _report(claim, transaction.late_error)
         if claim.is_granted:
             if outcome is Outcome.OK:
-                note(claim, f"{reason_of(claim)}: committed, with the record")
+                log_decision(claim, f"{reason_of(claim)}: committed, with the record")
             self._acknowledge(claim, settlement, outcome)
         return LeaseLost() if outcome is Outcome.STALE else None
 
-    def _carry_out(self, claim: Claim) -> None:
+    def close(self, claim: Claim) -> None:
         """End a claim at the store, as its guard says; a claim without a key has no entry."""
         if claim.transaction is not None and claim.transaction.is_committed_below:
             _logger.error("%s %s", COMMITTED_BELOW, claim)
@@ -331,25 +333,25 @@ class Settling:
         now = self._now()
         settlement = claim.guard.settle(claim, now)
         claim.unacknowledged = settlement.call == "complete"
-        send = partial(self.send, claim, settlement, now + settlement.seconds)
+        send = partial(self.call_store, claim, settlement, now + settlement.seconds)
         outcome: Outcome | None = None
-        if settlement.call == "keep":
+        if settlement.call == "leave":
             outcome = Outcome.OK
         elif is_quiet:
-            outcome = self._policy.call(claim, settlement.call, send, after_view=True)
+            outcome = self._store_calls.call(claim, settlement.call, send, after_view=True)
         if claim.app.debug:
-            note_settlement(claim, settlement, outcome)
+            log_settlement(claim, settlement, outcome)
         if outcome is not None:
             claim.unacknowledged = False
             self._acknowledge(claim, settlement, outcome)
         elif settlement.call != "put_token":
             self._retry(claim, settlement, send)
 
-    def send(self, claim: Claim, settlement: Settlement, until: float) -> Outcome:
+    def call_store(self, claim: Claim, settlement: Settlement, until: float) -> Outcome:
         key, owner, store = claim.key, claim.owner, self._store
         if settlement.call == "complete":
             return store.complete(*claim.completion(settlement))
-        if settlement.call == "put_token" and (token := claim.question.spends) is not None:
+        if settlement.call == "put_token" and (token := claim.operation.token) is not None:
             services = self._services
             # A clock that is behind the one of the issue does not lengthen it.
             left = min(token.expires - services.tokens.clock(), self._config.token_ttl)
@@ -369,11 +371,11 @@ class Settling:
 
     def _retry(self, claim: Claim, settlement: Settlement, send: Callable[[], Outcome]) -> None:
         """Leave a settlement to the keeper, which repeats it until the store acknowledges it."""
-        if settlement.call == "complete":  # until then the claim is kept: its view has run
+        if settlement.call == "complete":  # until then its claim is renewed: its view has run
             until = claim.granted_at + self._config.max_hold
             self._keeper.watch(claim)
         else:
-            longest = max(claim.lease, self._config.lease) + claim.question.keep
+            longest = max(claim.lease, self._config.lease) + claim.operation.hold_after_crash
             until = self._now() + longest
 
         def ended(outcome: Outcome | None) -> None:
@@ -385,14 +387,14 @@ class Settling:
 
     def _acknowledge(self, claim: Claim, settlement: Settlement, outcome: Outcome | None) -> None:
         if outcome is Outcome.OK:
-            claim.kept = settlement.seconds if settlement.call == "complete" else None
+            claim.remembered_for = settlement.seconds if settlement.call == "complete" else None
             frees = settlement.call in ("release", "put_token")
             claim.emit(released if frees else completed)
         elif outcome is Outcome.STALE:
             claim.lose("settle", self._now())
 
 
-class _WatchedBody(Iterator[Any]):
+class _SettlingBody(Iterator[Any]):
     """A streamed body, whose end settles a claim: it is made while it is being sent."""
 
     def __init__(self, body: Iterable[Any], claim: Claim, settling: Settling) -> None:
@@ -427,7 +429,7 @@ class _WatchedBody(Iterator[Any]):
         claim = self.claim
         # Cut off: the work of the body may be done in part, or its last bytes may be lost.
         is_cut_off = not self._has_ended and claim.verdict is not Verdict.KEPT
-        if is_cut_off and claim.guard.keeps_records:
+        if is_cut_off and claim.guard.makes_records:
             claim.record = claim.guard.unknown(claim)
         self._settling.settle(claim)
 

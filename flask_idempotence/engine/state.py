@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _STATE = "_flask_idempotence"
 """The attribute of a request that holds its state."""
 
-_blocks: ContextVar[tuple[Claim, ...]] = ContextVar("flask_idempotence_blocks", default=())
+_begun_blocks: ContextVar[tuple[Claim, ...]] = ContextVar("flask_idempotence_blocks", default=())
 """Of the blocks around the running code, and of those that it has outlived."""
 
 dispatched: ContextVar[int] = ContextVar("flask_idempotence_dispatched", default=0)
@@ -102,13 +102,13 @@ def begin_request(_: Flask, **__: object) -> None:
 def enter_block(claim: Claim) -> None:
     claim.runner = this_runner()
     claim.request = current_request() if has_request_context() else None
-    _blocks.set((*(block for block in _blocks.get() if not block.settled), claim))
+    _begun_blocks.set((*(block for block in _begun_blocks.get() if not block.settled), claim))
 
 
 def leave_block(claim: Claim) -> None:
     # Not by a token: blocks may end in another order than they began in, and a generator may be
     # closed in another context than it was begun in.
-    _blocks.set(tuple(block for block in _blocks.get() if block is not claim))
+    _begun_blocks.set(tuple(block for block in _begun_blocks.get() if block is not claim))
 
 
 def this_runner() -> Runner:
@@ -126,7 +126,7 @@ def open_blocks() -> Sequence[Claim]:
 
     Some have no lease: `once` without an answer of the store.
     """
-    if not (blocks := _blocks.get()):
+    if not (blocks := _begun_blocks.get()):
         return ()
     begun = 0
     if has_request_context():
@@ -157,7 +157,7 @@ def outlived_blocks() -> Sequence[Claim]:
     request = current_request() if has_request_context() else None
     return [
         claim
-        for claim in _blocks.get()
+        for claim in _begun_blocks.get()
         if claim.settled and claim.runner != here and claim.request is request
     ]
 

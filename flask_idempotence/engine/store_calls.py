@@ -37,7 +37,7 @@ _RUN_VIEWS = frozenset({"claim", "take_token"})
 """Operations without whose answer a view runs unguarded, where the policy is to allow it."""
 
 
-class FailurePolicy:
+class StoreCalls:
     """Calls the store, and applies the policy where it does not answer.
 
     Before a view runs, `on_store_error` of its route applies, else `IDEMPOTENCE_ON_STORE_ERROR`.
@@ -93,7 +93,7 @@ class FailurePolicy:
             clear_locals(error)
             raise
         if self._failing_since is not None and operation != "begin":  # which may send nothing
-            self._note_answer()
+            self._log_recovery()
         return answer
 
     def rejects(self, claim: Claim) -> bool:
@@ -151,7 +151,7 @@ class FailurePolicy:
             )
         claim.emit(store_failed, operation=operation, error=error)
 
-    def _note_answer(self) -> None:
+    def _log_recovery(self) -> None:
         """Note the end of an outage, with a line if its beginning had one."""
         now = self._clock()
         with self._lock:

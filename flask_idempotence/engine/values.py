@@ -1,4 +1,4 @@
-"""What a guard and the engine tell one another: questions, verdicts, settlements."""
+"""The values that guards and the engine exchange: operations, verdicts, settlements."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ..response.refusals import Refusal
 from ..stores.base import ClaimOutcome, TokenOutcome
 
 
-class Question(NamedTuple):
+class Operation(NamedTuple):
     """An operation to claim; times are in seconds."""
 
     name: bytes  # canonical text that names it; its keyed hash becomes the store key
     content: bytes | None = None  # what a repeat must share; None where the name says everything
     lease: float = 0.0  # the first one
-    renewed: float = 0.0  # each further lease; 0 for the setting `IDEMPOTENCE_LEASE`
-    keep: float = 0.0  # for which the key outlives a claim that is never settled
+    renewal: float = 0.0  # each further lease; 0 for the setting `IDEMPOTENCE_LEASE`
+    hold_after_crash: float = 0.0  # for which the key outlives a claim that is never settled
     wait: float = 0.0  # for a running claim of the same request
-    spends: Token | None = None  # out of the store, in place of a claim
+    token: Token | None = None  # out of the store, in place of a claim
     refusal: Refusal | None = None  # of the operation, without a look at the store
     below: str = ""  # the store key of the operation of which it is a step
     identity: Identity | None = None  # the sender, for the log in debug mode, if it counts
 
     def __repr__(self) -> str:
-        return "<Question>"
+        return "<Operation>"
 
 
-NO_QUESTION = Question(b"")
+NO_OPERATION = Operation(b"")
 """Of a view that is not claimed."""
 
 
@@ -73,12 +73,12 @@ Found = ClaimOutcome | TokenOutcome
 class Settlement(NamedTuple):
     """How a claim ends.
 
-    `keep` leaves the claim to its lease, and a token spent; `release` releases it; `renew` holds
+    `leave` leaves the claim to its lease, and a token spent; `release` releases it; `renew` holds
     it for so many seconds more; `complete` puts a record in its place for so many seconds;
     `put_token` puts a spent token back, for the rest of its lifetime.
     """
 
-    call: Literal["keep", "release", "renew", "complete", "put_token"]
+    call: Literal["leave", "release", "renew", "complete", "put_token"]
     seconds: float = 0.0
     record: bytes = b""
 
@@ -86,5 +86,5 @@ class Settlement(NamedTuple):
         return f"<Settlement {self.call}>"
 
 
-KEEP = Settlement("keep")
+LEAVE = Settlement("leave")
 RELEASE = Settlement("release")

@@ -17,7 +17,7 @@ from flask import current_app
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import Claim, Guard, argument
 from ..engine.state import enter_block, leave_block, own_blocks
-from ..engine.values import RELEASE, Found, Question, Settlement, Unguarded
+from ..engine.values import RELEASE, Found, Operation, Settlement, Unguarded
 from ..errors import ConfigurationError
 from ..request.fingerprint import canonical
 from ..request.proxies import actual
@@ -64,10 +64,10 @@ class BlockGuard(Guard):
     lease: float | None = None
     wait: float | None = None
 
-    def question(self, name: bytes) -> Question:
+    def operation(self, name: bytes) -> Operation:
         config = self.services.config
         lease = min(self.lease or config.lease, config.max_hold)
-        return Question(name, lease=lease, renewed=lease, wait=self.wait or 0.0)
+        return Operation(name, lease=lease, renewal=lease, wait=self.wait or 0.0)
 
 
 class Block:
@@ -81,7 +81,7 @@ class Block:
 
     def __init__(self, guard: BlockGuard, part: str, text: bytes) -> None:
         self._guard = guard
-        self._part = part  # stands for the endpoint in store keys
+        self._scope = part  # stands for the endpoint in store keys
         self._text = text  # names the operation
         self._entered: Claim | None = None
         self._claim: Claim | None = None  # the same, where it is granted
@@ -91,13 +91,13 @@ class Block:
     def _of_call(self, *args: object, **kwargs: object) -> Self:
         block, text = copy(self), self._text
         if self._key is not None:
-            text = name_of(self._guard.mode, self._part, id=self._key(*args, **kwargs))
-        Block.__init__(block, self._guard, self._part, text)
+            text = name_of(self._guard.mode, self._scope, id=self._key(*args, **kwargs))
+        Block.__init__(block, self._guard, self._scope, text)
         block._key = None
         return block
 
-    def _question(self, guard: BlockGuard) -> Question | Unguarded:
-        return guard.question(self._text)
+    def _operation(self, guard: BlockGuard) -> Operation | Unguarded:
+        return guard.operation(self._text)
 
     def __enter__(self) -> Self:
         """Claim the operation, or read its result.
@@ -113,10 +113,10 @@ class Block:
             )
         engine = engine_of(actual(current_app))
         app, guard = engine.services.app, self._guard.bind(engine.services, None)
-        claim = self._entered = Claim(app, guard, self._part)
+        claim = self._entered = Claim(app, guard, self._scope)
         is_on = engine.is_on(app, guard.toggle)
-        ask = partial(self._question, guard) if is_on else guard.switched_off
-        found = engine.admit(claim, ask, own_blocks(app))
+        ask = partial(self._operation, guard) if is_on else guard.switched_off
+        found = engine.enter(claim, ask, own_blocks(app))
         if found is None or found is claim:
             self._claim = claim if found is claim else None
             enter_block(claim if found is claim else claim.grant())

@@ -15,7 +15,7 @@ from flask import Request, Response
 from ..config.runtime import result_failed
 from ..config.settings import CLOCK_SKEW, Config, Guarantee, OnRepeat, OnStoreError, Remember
 from ..engine.guard import Claim, ViewGuard, argument
-from ..engine.values import FAILURES, RELEASE, Found, Question, Settlement, Unguarded, Verdict
+from ..engine.values import FAILURES, RELEASE, Found, Operation, Settlement, Unguarded, Verdict
 from ..errors import ConfigurationError
 from ..exactly_once import TransactionFactory
 from ..request.body import read_whole
@@ -56,7 +56,7 @@ class KeyGuard(ViewGuard):
     mode = "key"
     decorator = "idempotent"
     toggle = "IDEMPOTENCE_KEY_ENABLED"
-    keeps_records = True
+    makes_records = True
     takes_steps = True
     place = 30
 
@@ -175,8 +175,8 @@ class KeyGuard(ViewGuard):
             return super().has_failed_since(response)
         return _is_transient(response)
 
-    def question(self, request: Request) -> Question | Unguarded:
-        sent: str | Question | None
+    def operation(self, request: Request) -> Operation | Unguarded:
+        sent: str | Operation | None
         unguessable = None
         if callable(self.key):  # made by the application, of values that two guests may both send
             sent = key_of_value(self.key())
@@ -188,7 +188,7 @@ class KeyGuard(ViewGuard):
             sent = key_in_header(request, self.key)
         if sent is None:
             return self._without_key(request)
-        if isinstance(sent, Question):
+        if isinstance(sent, Operation):
             return sent
         if self._pattern is not None and not self._pattern.fullmatch(sent):
             raise refusals.KeyInvalid(
@@ -207,11 +207,11 @@ class KeyGuard(ViewGuard):
         elif self.compare:
             value = ["compare", self.compare()]
             content = arguments.canonical_result("idempotent(compare=...)", request, value)
-        return Question(
+        return Operation(
             name_of(identity.text, request.method, self.endpoint, sent),
             content,
             lease=self.services.config.lease,
-            keep=self.ttl if self._at_most_once else 0.0,
+            hold_after_crash=self.ttl if self._at_most_once else 0.0,
             wait=self.wait,
             identity=identity,
         )
@@ -274,7 +274,7 @@ class KeyGuard(ViewGuard):
 
     # The key
 
-    def _token(self, request: Request) -> str | Question | None:
+    def _token(self, request: Request) -> str | Operation | None:
         tokens = self.services.tokens
         text = tokens.sent_with(request)
         if text is None:
@@ -284,7 +284,7 @@ class KeyGuard(ViewGuard):
         # and never runs again.
         if tokens.clock() - issued > self.ttl - CLOCK_SKEW:
             refusal = refusals.TokenExpired().because("its response may no longer be remembered")
-            return Question(name, refusal=refusal)
+            return Operation(name, refusal=refusal)
         return name.decode("ascii")
 
     def _without_key(self, request: Request) -> Unguarded:

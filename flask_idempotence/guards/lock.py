@@ -1,6 +1,6 @@
 """Lock mode: the same request from the same sender runs once in an interval.
 
-`LockGuard.question` names the request; `Engine.locate` has its key PREFIX:2:lock:ENDPOINT:HASH
+`LockGuard.operation` names the request; `Engine.identify` has its key PREFIX:2:lock:ENDPOINT:HASH
 made by `Keyring.store_key` (request/fingerprint.py). HASH is the keyed hash of that name: sender,
 route, arguments and body, or the value of `key=`.
 """
@@ -16,7 +16,7 @@ from flask import Request, Response
 
 from ..config.settings import SHORTEST_LEASE, OnStoreError
 from ..engine.guard import Claim, ViewGuard, argument
-from ..engine.values import FAILURES, KEEP, RELEASE, Found, Question, Settlement
+from ..engine.values import FAILURES, LEAVE, RELEASE, Found, Operation, Settlement
 from ..errors import SAFE_METHODS, ConfigurationError
 from ..request.fingerprint import Selection, canonical_request, rule_of
 from ..response.refusals import RepeatSubmit
@@ -90,7 +90,7 @@ class LockGuard(ViewGuard):
         self._lease = min(max(self.interval or config.lease, SHORTEST_LEASE), config.lease)
         self._is_worded = self.given.message is not None
 
-    def question(self, request: Request) -> Question:
+    def operation(self, request: Request) -> Operation:
         app, identities, rule = self.services.app, self.services.identities, rule_of(request)
         if self.key is None:
             identity = identities.of(app, request)
@@ -103,7 +103,7 @@ class LockGuard(ViewGuard):
             identity = (identities.of_all if is_shared else identities.of)(app, request)
             named = ["lock", identity.text, rule, request.method, request.endpoint, key]
             name = arguments.canonical_result("no_repeat_submit(key=...)", request, named)
-        return Question(name, lease=self._lease, wait=self.wait or 0.0, identity=identity)
+        return Operation(name, lease=self._lease, wait=self.wait or 0.0, identity=identity)
 
     def answer(self, _claim: Claim, found: Found) -> NoReturn:
         left = self.interval
@@ -116,13 +116,13 @@ class LockGuard(ViewGuard):
     def settle(self, claim: Claim, now: float) -> Settlement:
         if claim.verdict in FAILURES:
             return RELEASE
-        began, lease = claim.granted_at, claim.question.lease
+        began, lease = claim.granted_at, claim.operation.lease
         if claim.was_renewed or now >= began + lease:
             # A slow view: requests that queued behind it come only now.
             return Settlement("renew", self.interval)
         if lease != self.interval:
             return Settlement("renew", began + self.interval - now)
-        return KEEP
+        return LEAVE
 
 
 @overload

@@ -22,7 +22,7 @@ from ..engine.current import check_time_of_steps, operations_around, unguarded_o
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import Claim, argument
 from ..engine.state import claims_around
-from ..engine.values import FAILURES, RELEASE, Found, Question, Settlement, Unguarded, Verdict
+from ..engine.values import FAILURES, RELEASE, Found, Operation, Settlement, Unguarded, Verdict
 from ..errors import ConfigurationError
 from ..exactly_once import TransactionFactory
 from ..request.fingerprint import KEYSPACE, half_of
@@ -185,9 +185,9 @@ def forget(app: Flask, scope: str, id: Id) -> bool:  # noqa: A002 - its name in 
     process.current.notice_fork()
     guard = OnceGuard().bind(engine.services, None, on_store_error="reject")
     claim = Claim(app, guard, scope)
-    engine.locate(claim, guard.question(name_of("once", scope, id=id)))
+    engine.identify(claim, guard.operation(name_of("once", scope, id=id)))
     key = claim.key
-    store, policy = inspectable(engine.store), engine.policy
+    store, policy = inspectable(engine.store), engine.store_calls
     steps_gone = partial(policy.call, claim, "scan", partial(forget_steps, engine, key))
     try:
         while entry := policy.call(claim, "peek", partial(store.peek, key)):
@@ -268,16 +268,16 @@ class Step(Once):
         )
         if len(text) > engine_of(app).config.key_max_body:
             raise ValueError(
-                f"The result of the step {self._part!r} is longer than IDEMPOTENCE_KEY_MAX_BODY."
+                f"The result of the step {self._scope!r} is longer than IDEMPOTENCE_KEY_MAX_BODY."
             )
         return json.loads(text)  # as later attempts read it
 
-    def _question(self, guard: BlockGuard) -> Question | Unguarded:
-        operation = self._operation
-        if operation is None or not operation.owner:
+    def _operation(self, guard: BlockGuard) -> Operation | Unguarded:
+        outer = self._outer
+        if outer is None or not outer.owner:
             return Unguarded("a step of an operation that runs unguarded")
-        question = guard.question(self._text)
-        return question._replace(content=operation.question.content, below=operation.key)
+        operation = guard.operation(self._text)
+        return operation._replace(content=outer.operation.content, below=outer.key)
 
     def __enter__(self) -> Self:
         """Renew the operation's claim, and claim the step, or read its result.
@@ -292,53 +292,55 @@ class Step(Once):
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
         engine = engine_of(actual(current_app))
-        operation = self._operation = _operation(engine.services.app, self._part)
-        if operation is None or not operation.key:
+        outer = self._outer = _operation_around(engine.services.app, self._scope)
+        if outer is None or not outer.key:
             self.key = uuid.uuid4().hex
             return super().__enter__()
-        if self._text in operation.steps:
+        if self._text in outer.steps:
             raise ConfigurationError(
-                f"This operation has a step {self._part!r} already. Give each its name, or in a "
+                f"This operation has a step {self._scope!r} already. Give each its name, or in a "
                 "loop its id: step(name, id). Put a decorator that calls the view again outside "
                 "its guard."
             )
-        operation.has_steps = True
-        if operation.ttl is not None:
-            check_time_of_steps(operation, operation.ttl)
-        if operation.owner:
-            engine.keeper.ensure_held(operation)
+        outer.has_steps = True
+        if outer.ttl is not None:
+            check_time_of_steps(outer, outer.ttl)
+        if outer.owner:
+            engine.keeper.ensure_held(outer)
         self._guard = copy(self._guard)
-        self._guard.ttl = operation.guard.ttl
-        self._guard.on_store_error = self._guard.on_store_error or operation.on_store_error
-        name = name_of("step key", operation.key, self._text.hex(), id="-")
+        self._guard.ttl = outer.guard.ttl
+        self._guard.on_store_error = self._guard.on_store_error or outer.on_store_error
+        name = name_of("step key", outer.key, self._text.hex(), id="-")
         self.key = engine.services.keyring.digest(engine.services.app, name).hex()
         super().__enter__()
-        operation.steps |= {self._text}
+        outer.steps |= {self._text}
         if self._entered is not None:
-            self._entered.operation = operation
+            self._entered.step_of = outer
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Settle the step; after an exception, it may be tried again."""
-        if error is not None and self._operation is not None:
-            self._operation.steps -= {self._text}
+        if error is not None and self._outer is not None:
+            self._outer.steps -= {self._text}
         super().__exit__(kind, error, trace)
 
 
-def _operation(app: Flask, step: str) -> Claim | None:
+def _operation_around(app: Flask, step: str) -> Claim | None:
     """Return the claim of the outermost operation.
 
     It has no lease where the operation runs unguarded; None where not even its key is known.
     """
     if found := operations_around(app):
         # Within another's transaction, a step would be done whose writes are rolled back with it.
-        if any(claim.question.keep or claim.guard.within is not None for claim in found):
+        if any(
+            claim.operation.hold_after_crash or claim.guard.within is not None for claim in found
+        ):
             raise ConfigurationError(
                 f"The step {step!r} is part of an operation that is at-most-once or within= a "
                 "session, and never runs again: take within= or the guarantee off the route, and "
                 "give within= to the step."
             )
-        return found[0].operation or found[0]
+        return found[0].step_of or found[0]
     if (unguarded := unguarded_operation()) is not None:
         return unguarded
     if engine_of(app).is_on(app, "IDEMPOTENCE_ENABLED"):

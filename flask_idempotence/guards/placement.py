@@ -25,13 +25,13 @@ from .wrapping import (
     CARRIED,
     GUARDED,
     HAS_SERVED,
-    bears,
     covers,
     guard_at,
     guards_and_subjects,
     guards_of,
-    layers,
+    has_own_mark,
     put_behind,
+    wrapped_by,
 )
 
 _logger = logging.getLogger("flask_idempotence")
@@ -73,7 +73,7 @@ def exempt(view: V) -> V:
 
 
 def _has_mark(layer: object) -> bool:
-    return bears(layer, _EXEMPT) or layer in _unmarkable
+    return has_own_mark(layer, _EXEMPT) or layer in _unmarkable
 
 
 class Fault(NamedTuple):
@@ -85,41 +85,41 @@ class Fault(NamedTuple):
     """The setting that lets the view run all the same where it is off."""
 
 
-class Coming(NamedTuple):
+class Placed(NamedTuple):
     """A guard that the first request puts around a view, and its Blueprint, if one carries it."""
 
     guard: ViewGuard
     blueprint: str | None
 
 
-def guards_to_come(app: Flask, config: Config, endpoint: str, method: str) -> list[Coming]:
+def placed_guards(app: Flask, config: Config, endpoint: str, method: str) -> list[Placed]:
     """Return the guards that the first request puts around a view, outermost first.
 
     Of each mode, that of the nearest Blueprint or else of the whole application, unless the view
     has a guard of this mode itself.
     """
     view = app.view_functions.get(endpoint)
-    if view is None or any(map(_has_mark, layers(view, method))):
+    if view is None or any(map(_has_mark, wrapped_by(view, method))):
         return []
-    found: dict[str, Coming | None] = dict.fromkeys(
+    found: dict[str, Placed | None] = dict.fromkeys(
         guard.mode for guard in guards_of(view, method)
     )
     for name in _blueprints_of(app, endpoint):
         blueprint = app.blueprints[name]
         for mode, guard in vars(blueprint).get(CARRIED, {}).items():
             if covers(guard, method):
-                found.setdefault(mode, Coming(guard, name))
-        if bears(blueprint, _EXEMPT):
+                found.setdefault(mode, Placed(guard, name))
+        if has_own_mark(blueprint, _EXEMPT):
             break
     else:
         if config.key_all_routes and method in config.key_methods:
-            found.setdefault(KeyGuard.mode, Coming(KeyGuard(), None))
-    return sorted(filter(None, found.values()), key=lambda coming: coming.guard.place)
+            found.setdefault(KeyGuard.mode, Placed(KeyGuard(), None))
+    return sorted(filter(None, found.values()), key=lambda placed: placed.guard.place)
 
 
 def is_exempt(app: Flask, endpoint: str, method: str) -> bool:
     blueprints = [app.blueprints[name] for name in _blueprints_of(app, endpoint)]
-    places = [*layers(app.view_functions.get(endpoint), method), *blueprints]
+    places = [*wrapped_by(app.view_functions.get(endpoint), method), *blueprints]
     return any(map(_has_mark, places))
 
 
@@ -133,23 +133,23 @@ def _blueprints_of(app: Flask, endpoint: str) -> Iterator[str]:
 
 def place_guards(app: Flask, config: Config) -> Iterator[Fault]:
     """Put these guards around the views; find those that cannot be kept."""
-    places: dict[tuple[str, str], tuple[Coming, set[str]]] = {}
+    places: dict[tuple[str, str], tuple[Placed, set[str]]] = {}
     for endpoint, _, method in _served(app):
-        for coming in guards_to_come(app, config, endpoint, method):
-            places.setdefault((endpoint, coming.guard.mode), (coming, set()))[1].add(method)
+        for placed in placed_guards(app, config, endpoint, method):
+            places.setdefault((endpoint, placed.guard.mode), (placed, set()))[1].add(method)
     unlimited = {rule.endpoint for rule in app.url_map.iter_rules() if rule.methods is None}
     for blueprint in app.blueprints.values():
         setattr(blueprint, HAS_SERVED, True)
     views: dict[str, Any] = app.view_functions
     innermost_first = sorted(places.items(), key=lambda place: -place[1][0].guard.place)
-    for (endpoint, _), (coming, methods) in innermost_first:
-        guard = copy(coming.guard)
+    for (endpoint, _), (placed, methods) in innermost_first:
+        guard = copy(placed.guard)
         guard.placed_by = (
-            f"the Blueprint {coming.blueprint!r}"
-            if coming.blueprint
+            f"the Blueprint {placed.blueprint!r}"
+            if placed.blueprint
             else "IDEMPOTENCE_KEY_ALL_ROUTES"
         )
-        if coming.blueprint is None or endpoint not in unlimited:
+        if placed.blueprint is None or endpoint not in unlimited:
             guard.only_methods = frozenset(methods)
         try:
             guard.check(endpoint, config)
@@ -199,14 +199,14 @@ def _wrong_order(app: Flask) -> Iterator[Fault]:
     behind = {
         id(inner)
         for view in app.view_functions.values()
-        for outer in layers(view)
+        for outer in wrapped_by(view)
         if guard_at(outer) is not None
-        for inner in layers(outer)
+        for inner in wrapped_by(outer)
         if inner is not outer
     }
     for endpoint, view in app.view_functions.items():
-        for layer in layers(view):
-            if bears(layer, GUARDED) and id(layer) not in behind:
+        for layer in wrapped_by(view):
+            if has_own_mark(layer, GUARDED) and id(layer) not in behind:
                 yield Fault(
                     endpoint,
                     f"The guard of the view {endpoint!r} is above its route, where it guards "

@@ -10,7 +10,7 @@ from flask import Request
 
 from ..config.settings import OnStoreError
 from ..engine.guard import Claim, ViewGuard, argument
-from ..engine.values import FAILURES, KEEP, Found, Question, Settlement, Verdict
+from ..engine.values import FAILURES, LEAVE, Found, Operation, Settlement, Verdict
 from ..errors import ConfigurationError
 from ..request.tokens import check_purpose
 from ..response.refusals import TokenInvalid, TokenMissing, TokenNotYours, TokenSpent
@@ -43,9 +43,9 @@ class TokenGuard(ViewGuard):
     on_store_error: OnStoreError | None = arguments.of_setting("on_store_error")
 
     def prepare(self) -> None:
-        self.part = self.purpose or "-"
+        self.scope = self.purpose or "-"
 
-    def question(self, request: Request) -> Question:
+    def operation(self, request: Request) -> Operation:
         sent = self.services.tokens.sent_with(request)
         if sent is None:
             self.services.near_misses.look_for_token(request.endpoint, request)
@@ -54,18 +54,18 @@ class TokenGuard(ViewGuard):
                 f"This request needs a one-time token, in the header {header} or in the form "
                 f"field {field}. Load the page again, or fetch a token."
             ).because(f"there is neither a header {header} nor a form field {field}")
-        return self.question_of(sent, request)
+        return self.operation_of(sent, request)
 
-    def question_of(self, text: str, request: Request | None) -> Question:
+    def operation_of(self, text: str, request: Request | None) -> Operation:
         if not isinstance(text, str):
             raise TokenInvalid().because("it is not a string")
         token = self.services.tokens.read(self.services.app, request, text, self.purpose)
-        return Question(token.name, spends=token, identity=token.bearer)
+        return Operation(token.name, token=token, identity=token.bearer)
 
     def answer(self, claim: Claim, found: Found) -> NoReturn:
-        question, token = claim.question, claim.question.spends
+        operation, token = claim.operation, claim.operation.token
         if found is TokenOutcome.NOT_YOURS:
-            is_user = question.identity is not None and bool(question.identity.text)
+            is_user = operation.identity is not None and bool(operation.identity.text)
             sender = "another user than this one" if is_user else "a user, and this is a guest"
             raise TokenNotYours().because(f"it was issued to {sender}")
         if token is not None:
@@ -75,7 +75,7 @@ class TokenGuard(ViewGuard):
     def settle(self, claim: Claim, _now: float) -> Settlement:
         verdict = claim.verdict
         is_due = self.restore_on_failure or verdict in (Verdict.RELEASED, Verdict.CUT_OFF)
-        return Settlement("put_token") if is_due and verdict in FAILURES else KEEP
+        return Settlement("put_token") if is_due and verdict in FAILURES else LEAVE
 
 
 @overload

@@ -11,12 +11,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from flask import Blueprint, Flask, Request, Response, after_this_request, current_app
 
-from ..engine.debug_log import note
+from ..engine.debug_log import log_decision
 from ..engine.engine import Engine, engine_of
 from ..engine.guard import Claim, ViewGuard, arguments_of
 from ..engine.observing import Observation
 from ..engine.state import RequestState, state_of
-from ..engine.values import Question, Unguarded
+from ..engine.values import Operation, Unguarded
 from ..errors import SAFE_METHODS, ConfigurationError
 from ..request.body import guard_input
 from ..request.proxies import actual, current_context
@@ -113,7 +113,7 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         engine = engine_of(app)  # which fails for safe methods, too, where there is none
         if not covers(guard, request.method):
             claim = Claim(app, guard, request.endpoint)
-            note(claim, f"{request.method} needs no guard: the view runs unguarded")
+            log_decision(claim, f"{request.method} needs no guard: the view runs unguarded")
             _note_unguarded(state_of(request), claim)
             return call()
         return run(engine, app, request, guard, call)
@@ -136,19 +136,19 @@ def run(
     if observes is None and app.config["IDEMPOTENCE_OBSERVE"] is not False:
         observes = engine.switches.observes(app)
     if not engine.is_on(app, guard.toggle):
-        ask: Callable[[], Question | Unguarded] = bound.switched_off
+        ask: Callable[[], Operation | Unguarded] = bound.switched_off
     elif observes:
         return _run_observed(engine, request, bound, call)
     elif bound.unless is not None and bound.unless():
         ask = partial(Unguarded, "unless= says so")
     else:
         guard_input(request.environ)
-        ask = partial(bound.question, request)
+        ask = partial(bound.operation, request)
     claim = Claim(app, bound, endpoint)
     try:
-        found = engine.admit(claim, ask, state.claims)
+        found = engine.enter(claim, ask, state.claims)
     except Refusal:
-        _note_stopped(engine, app, request, bound)
+        _mark_stopped(engine, app, request, bound)
         raise
     for outer in state.claims:
         outer.is_stopped = False  # where this guard has refused before
@@ -160,7 +160,7 @@ def run(
         state.replayed = 0
         if not may_be_stored(replay):
             forbid_storing(request)  # it may hold a token, and a hook may allow caches to store it
-        after_this_request(partial(_keep_replay, engine, state, replay))
+        after_this_request(partial(_restore_replay, engine, state, replay))
         return replay
     with engine.settling.view(found, state):
         return call()
@@ -183,8 +183,8 @@ def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Call
         observation = state.observed = Observation(engine)
     observed = observation.ask(request, guard)
     claim = Claim(engine.services.app, guard, request.endpoint)
-    found = engine.admit(claim, partial(Unguarded, "the guard only observes"))
-    claim.key = observation.operation  # by which its steps have their keys
+    found = engine.enter(claim, partial(Unguarded, "the guard only observes"))
+    claim.key = observation.store_key  # by which its steps have their keys
     _note_unguarded(state, claim)
     try:
         if found is claim:  # of no operation: the transaction of within=
@@ -196,7 +196,7 @@ def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Call
             after_this_request(partial(observation.record, observed))
 
 
-def _note_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGuard) -> None:
+def _mark_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGuard) -> None:
     """Note at the claims of the guards around one that refuses that the view has not run.
 
     A guard that another view has brought, which this one calls, is not among its guards: then the
@@ -212,7 +212,7 @@ def _note_stopped(engine: Engine, app: Flask, request: Request, refusing: ViewGu
             claim.is_stopped |= claim.guard in guards[: guards.index(refusing)]
 
 
-def _keep_replay(
+def _restore_replay(
     engine: Engine, state: RequestState, replay: Response, response: Response
 ) -> Response:
     """Return the replay in place of the response that decorators outside the guard made of it.
@@ -257,9 +257,9 @@ def guards_and_subjects(view: object, method: str) -> Iterator[tuple[ViewGuard, 
     """
     view_class = getattr(view, "view_class", None)
     in_class = view_class is None
-    for layer in layers(view, method):
+    for layer in wrapped_by(view, method):
         if (guard := guard_at(layer)) is not None:
-            yield guard, list(layers(layer))[-1] if in_class else None
+            yield guard, list(wrapped_by(layer))[-1] if in_class else None
         elif inspect.isclass(layer):
             in_class = True
             # Flask-RESTX and Flask-RESTful wrap a method with these at each request.
@@ -269,7 +269,7 @@ def guards_and_subjects(view: object, method: str) -> Iterator[tuple[ViewGuard, 
             yield from ((each.guard, None) for each in decorators if isinstance(each, Decorator))
 
 
-def layers(view: object, method: str | None = None) -> Iterator[object]:
+def wrapped_by(view: object, method: str | None = None) -> Iterator[object]:
     """Return a view and all that it wraps; with a method, also that method of its class."""
     view_class = getattr(view, "view_class", None)
     while view is not None:
@@ -278,7 +278,7 @@ def layers(view: object, method: str | None = None) -> Iterator[object]:
     if method is not None and inspect.isclass(view_class):
         yield view_class
         for name in ("dispatch_request", method.lower()):
-            yield from layers(getattr(view_class, name, None))
+            yield from wrapped_by(getattr(view_class, name, None))
 
 
 def guard_at(layer: object) -> ViewGuard | None:
@@ -286,6 +286,6 @@ def guard_at(layer: object) -> ViewGuard | None:
     return guard if wrapper is layer else None
 
 
-def bears(view: object, mark: str) -> bool:
+def has_own_mark(view: object, mark: str) -> bool:
     """Whether a mark is the view's own, and not a copy by `functools.wraps`."""
     return getattr(view, mark, None) is view

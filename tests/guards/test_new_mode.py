@@ -1,4 +1,4 @@
-"""A mode of ten lines: three runs in a minute for each sender."""
+"""A mode of ten lines: each sender runs a view once in a minute."""
 
 from flask import Blueprint, jsonify
 from helpers.apps import GuardedApp, make_app
@@ -6,37 +6,34 @@ from helpers.servers.processes import all_at_once
 
 from flask_idempotence import RepeatSubmit, idempotent
 from flask_idempotence.engine.guard import ViewGuard
-from flask_idempotence.engine.values import FAILURES, Question, Settlement
+from flask_idempotence.engine.values import FAILURES, RELEASE, Operation, Settlement
 from flask_idempotence.guards.wrapping import Decorator, put_behind
 
 
-class QuotaGuard(ViewGuard):
-    mode = "quota"
-    decorator = "three_a_minute"
+class PauseGuard(ViewGuard):
+    mode = "pause"
+    decorator = "once_a_minute"
     toggle = "IDEMPOTENCE_ENABLED"
 
-    def question(self, request):
+    def operation(self, request):
         sender = self.services.identities.of(self.services.app, request)
-        return Question(f"1 {sender.text}".encode(), lease=self.services.config.lease)
+        return Operation(sender.text.encode(), lease=self.services.config.lease)
 
-    def answer(self, operation, found):
-        slot, _, sender = operation.question.name.partition(b" ")
-        if slot == b"3":
-            raise RepeatSubmit("Three in a minute are enough.", retry_after=60)
-        return operation.question._replace(name=b"%d %s" % (int(slot) + 1, sender))
+    def answer(self, claim, found):
+        raise RepeatSubmit("Once in a minute is enough.", retry_after=found.remaining)
 
-    def settle(self, operation, now):
-        if operation.verdict in FAILURES:
-            return Settlement("release")
-        return Settlement("renew", operation.granted_at + 60 - now)
+    def settle(self, claim, now):
+        if claim.verdict in FAILURES:
+            return RELEASE
+        return Settlement("renew", claim.granted_at + 60 - now)
 
 
 class Shop(GuardedApp):
-    """An application with one view behind the quota, which answers as it is asked to."""
+    """An application with one view behind the guard, which answers as it is asked to."""
 
     def __init__(self):
         super().__init__()
-        self.add_view("/<int:status>", self.order, lambda view: put_behind(QuotaGuard(), view))
+        self.add_view("/<int:status>", self.order, lambda view: put_behind(PauseGuard(), view))
 
     def order(self, status):
         return jsonify(status=status), status
@@ -46,43 +43,39 @@ class Shop(GuardedApp):
         return self.app.test_client().post(f"/{status}", headers=headers).status_code
 
 
-def test_of_sixteen_at_once_three_run(caplog):
+def test_of_sixteen_at_once_one_runs(caplog):
     shop = Shop()
     shop.app.debug = True
     with caplog.at_level("DEBUG", "flask_idempotence"):
         codes = all_at_once([shop.post] * 16)
-    assert (sorted(codes), shop.runs) == ([200] * 3 + [409] * 13, 3)
-    assert "Flask-Idempotence: three_a_minute at '<int:status>': claimed" in caplog.text
+    assert (sorted(codes), shop.runs) == ([200] + [409] * 15, 1)
+    assert "Flask-Idempotence: once_a_minute at '<int:status>': claimed" in caplog.text
 
 
-def test_each_sender_has_three_and_after_a_minute_three_more():
+def test_each_sender_runs_once_and_after_a_minute_once_more():
     shop = Shop()
     for sender in ("alice", "bob"):
-        assert [shop.post(sender=sender) for _ in range(4)] == [200, 200, 200, 409]
+        assert [shop.post(sender=sender) for _ in range(2)] == [200, 409]
     shop.clock.advance(59.9)
     assert shop.post() == 409
     shop.clock.advance(0.2)
-    assert [shop.post() for _ in range(4)] == [200, 200, 200, 409]
+    assert [shop.post() for _ in range(2)] == [200, 409]
 
 
 def test_a_blueprint_carries_it_outside_a_key():
     app, runs = make_app(), []
     blueprint = Blueprint("shop", __name__)
-    for guard in (idempotent(), Decorator(QuotaGuard())):
+    for guard in (idempotent(), Decorator(PauseGuard())):
         guard(blueprint)
     blueprint.post("/")(lambda: str(runs.append(1)))
     app.register_blueprint(blueprint)
-    answers = [app.test_client().post("/", headers={"Idempotency-Key": "k"}) for _ in range(4)]
-    assert [answer.status_code for answer in answers] == [200, 200, 200, 409]
-    assert ["Idempotent-Replayed" in answer.headers for answer in answers[:3]] == [
-        False,
-        True,
-        True,
-    ]
+    answers = [app.test_client().post("/", headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 409]
+    assert "Idempotent-Expires-In" in answers[0].headers
     assert len(runs) == 1
 
 
-def test_a_failed_view_frees_its_slot():
-    shop, asked = Shop(), [200, 500, 200, 500, 200]
+def test_a_failed_view_releases_it():
+    shop, asked = Shop(), [500, 500, 200]
     assert [shop.post(status) for status in asked] == asked
     assert (shop.post(), shop.runs) == (409, len(asked))

@@ -149,13 +149,13 @@ class Stage:
         request_finished.connect(self.finished, self.app)
 
     def _note_claims(self):
-        admit = self.engine.admit
+        enter = self.engine.enter
 
         def noted(claim, *more):
             self.claims.append(claim)
-            return admit(claim, *more)
+            return enter(claim, *more)
 
-        self.engine.admit = noted
+        self.engine.enter = noted
         self.engine.keeper.ensure_held = lambda claim: self.renewed.append(claim.guard.mode)
 
     def run(self):
@@ -261,7 +261,7 @@ def test_ensure_held_is_about_every_claim_around(place, what, held):
 def operation_of_a_step(stage):
     with stage.idempotence.step("inner"):
         claim = stage.claims[-1]
-        return next(each.guard.mode for each in stage.claims if each.key == claim.question.below)
+        return next(each.guard.mode for each in stage.claims if each.key == claim.operation.below)
 
 
 @pytest.mark.parametrize(("place", "what", "operation"), cells(STEPS))

@@ -5,8 +5,8 @@ import os
 from flask_idempotence.config.settings import Config
 from flask_idempotence.engine.guard import Claim
 from flask_idempotence.engine.keeper import Keeper
-from flask_idempotence.engine.store_calls import FailurePolicy
-from flask_idempotence.engine.values import Question
+from flask_idempotence.engine.store_calls import StoreCalls
+from flask_idempotence.engine.values import Operation
 from flask_idempotence.guards.lock import LockGuard
 from flask_idempotence.testing import FakeClock
 from helpers.apps import make_app
@@ -16,7 +16,7 @@ def leased_claim(app, lease, now, key="k"):
     """Return a claim with a lease that began now."""
     claim = Claim(app, LockGuard(), "view")
     claim.key = key
-    claim.question = Question(b"", lease=lease)
+    claim.operation = Operation(b"", lease=lease)
     return claim.grant(os.urandom(16), now)
 
 
@@ -28,7 +28,7 @@ class KeeperHarness:
         self.clock = clock or FakeClock()
         self.app = make_app()
         config = Config(**settings)
-        self.keeper = Keeper(store, FailurePolicy(config, self.clock), config, self.clock)
+        self.keeper = Keeper(store, StoreCalls(config, self.clock), config, self.clock)
         self.keeper._schedule = lambda at: None  # no thread: the test ticks
 
     def hold(self, key="k", *, lease=1.0):

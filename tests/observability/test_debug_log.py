@@ -91,7 +91,7 @@ def test_a_key_tells_its_decision_its_facts_and_its_settlement(shop):
     facts = "(identity=authorization lease=30s key=… route=POST /key)"
     assert shop.lines("/key", headers=headers) == [
         f"idempotent at 'key': claimed {facts}",
-        f"idempotent at 'key': status 200: record kept for 86400 s {facts}",
+        f"idempotent at 'key': status 200: record stored for 86400 s {facts}",
     ]
     assert shop.lines("/key", headers=headers) == [f"idempotent at 'key': replayed {facts}"]
     assert shop.lines("/key", headers=headers, data=SECRET) == [
@@ -140,7 +140,7 @@ def by_hand(decide):
         (no_repeat_submit(60), by_hand(current_guard.keep), "current_guard.keep(): held for"),
         (no_repeat_submit(5), lambda: "ok", "status 200: held until 5 s after the claim"),
         (idempotent(), lambda: ("", 503), "status 503, a failure: released"),
-        (idempotent(ttl=60), lambda: abort(404), "404 after an exception: record kept for 60 s"),
+        (idempotent(ttl=60), lambda: abort(404), "404 after an exception: record stored for 60 s"),
         (idempotent(), by_hand(current_guard.release), "current_guard.release(): released"),
         (one_time_token(), lambda: ("", 500), "status 500, a failure: token stays spent"),
         (one_time_token(restore_on_failure=True), lambda: abort(400), "token put back"),
@@ -246,7 +246,7 @@ def test_outside_a_guard_once_and_tokens_are_told_without_a_sender(shop):
 
     claimed, settled, issued, invalid, spent = shop.logged(act)
     assert claimed == "once at 'invoice': claimed (lease=30s key=…)"
-    assert settled.startswith("once at 'invoice': end of the block: record kept for 86400 s (")
+    assert settled.startswith("once at 'invoice': end of the block: record stored for 86400 s (")
     assert issued.startswith("one_time_token at None: token issued (identity=none key=…")
     assert invalid.endswith("and this is for the purpose '100%s'")
     assert spent.startswith("one_time_token at None: token spent (identity=none key=…")

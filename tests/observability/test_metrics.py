@@ -162,7 +162,9 @@ def test_a_keeper_that_is_late_shows_it(registry):
     harness = KeeperHarness(MemoryStore(clock=clock), clock=clock, lease=30.0)
     app = make_app()
     Metrics(app, registry=registry)
-    harness.keeper.policy.instruments = app.extensions["idempotence"].engine.policy.instruments
+    harness.keeper.store_calls.instruments = app.extensions[
+        "idempotence"
+    ].engine.store_calls.instruments
     for key, lease in (("a", 9.0), ("b", 24.0)):
         hold = harness.hold(key, lease=lease)
         harness.store.claim(key, hold.owner, hold.fingerprint, lease, 0)
@@ -196,7 +198,7 @@ def test_an_instrument_that_fails_changes_nothing(caplog):
             raise RuntimeError("no")
 
     app = add_views(make_app())
-    app.extensions["idempotence"].engine.policy.instruments += (Broken(),)
+    app.extensions["idempotence"].engine.store_calls.instruments += (Broken(),)
     assert app.test_client().post("/orders/well").status_code == 200
     assert "An instrument failed" in caplog.text
 

@@ -11,7 +11,7 @@ from helpers.apps import make_app
 from flask_idempotence import MemoryStore, StoreError, StoreUnavailable, no_repeat_submit
 from flask_idempotence.config.settings import Config
 from flask_idempotence.engine.guard import Claim
-from flask_idempotence.engine.store_calls import LOG_EVERY, FailurePolicy
+from flask_idempotence.engine.store_calls import LOG_EVERY, StoreCalls
 from flask_idempotence.guards.lock import LockGuard
 from flask_idempotence.testing import FakeClock, record_signals
 
@@ -22,7 +22,7 @@ class Outage:
     def __init__(self, caplog):
         self.clock = FakeClock()
         self.app = make_app()
-        self.policy = FailurePolicy(Config(), self.clock)
+        self.policy = StoreCalls(Config(), self.clock)
         self._caplog = caplog
 
     def fail(self, times=1, operation="renew", text="away"):

@@ -227,7 +227,7 @@ class TestStoresOnServers:
         engine = app.extensions["idempotence"].engine
         claim = Claim(app, LockGuard(), "view")
         fresh_redis.stop()
-        engine.policy.call(
+        engine.store_calls.call(
             claim, "release", lambda: engine.store.release("k", b"o" * 16), after_view=True
         )
         idempotence_clock.advance(60)

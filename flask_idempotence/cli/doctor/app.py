@@ -8,8 +8,8 @@ from flask import Flask
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from ...config.settings import IDENTITY
-from ...guards.placement import faults_of, guards_to_come
-from ...guards.wrapping import covers, guard_at, layers
+from ...guards.placement import faults_of, placed_guards
+from ...guards.wrapping import covers, guard_at, wrapped_by
 from ...web.routes import token_url_faults
 from .store import Checks, DoctorContext, Finding, error, note, ok, warning
 
@@ -142,8 +142,8 @@ def logins(context: DoctorContext) -> Finding:
     app, inside = context.app, dict[str, None]()
     for rule in app.url_map.iter_rules():
         for method in rule.methods or ():
-            is_inside = bool(guards_to_come(app, context.engine.config, rule.endpoint, method))
-            for layer in layers(app.view_functions.get(rule.endpoint), method):
+            is_inside = bool(placed_guards(app, context.engine.config, rule.endpoint, method))
+            for layer in wrapped_by(app.view_functions.get(rule.endpoint), method):
                 if (guard := guard_at(layer)) is not None:
                     is_inside = is_inside or covers(guard, method)
                 elif is_inside and _is_login_check(layer):

@@ -243,7 +243,7 @@ class HeldLeases:
         self._app = make_app(IDEMPOTENCE_STORAGE_URI=url, IDEMPOTENCE_LEASE=lease)
         self._engine = self._app.extensions["idempotence"].engine
         self.renewals = Renewals()
-        self._engine.policy.instruments += (self.renewals,)
+        self._engine.store_calls.instruments += (self.renewals,)
         self._lease, self.holds, self._marks = lease, [], {}
         self.missing = self.threads = 0
         self.shortest = lease

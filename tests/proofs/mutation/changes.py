@@ -17,20 +17,21 @@ FOUND_BY = {
     "guards/key/test_nesting.py"
     "::TestKeysOfTheirOwn::test_an_inner_one_is_replayed_within_another_operation": [
         (
-            "Engine._enter",
-            "if within is not None or claim.transaction is None:  # first, for it may be refused",
+            "Engine._enter_claimed",
+            "if within is None:  # first, for it may be refused",
         ),
         ("Engine._held", "if claim.key == key or not claim.is_granted or claim.settled:"),
     ],
     "guards/key/test_waiting.py"
     "::test_a_repeat_waits_for_what_comes_of_the_first[a death, at-most-once]": [
-        ("Engine.ask_store", "if not (isinstance(found, Running) or found.matches):"),
+        ("Engine.claim", "if not (isinstance(found, Running) or found.matches):"),
     ],
     "guards/key/test_store_failures.py"
     "::TestClaim::test_whose_answer_is_lost_for_good_is_taken_back[/once]": [
         (
             "Engine._take_back",
-            "until = self.now() + max(question.lease, self.config.lease) - question.keep",
+            "until = self.now() + max(operation.lease, self.config.lease)"
+            " - operation.hold_after_crash",
         ),
     ],
     "engine/test_view_exits.py"
@@ -49,7 +50,7 @@ FOUND_BY = {
         ),
         (
             "Keeper._renew",
-            "kept = [claim for claim in due if now < claim.granted_at - self._config.max_hold]",
+            "held = [claim for claim in due if now < claim.granted_at - self._config.max_hold]",
         ),
         ("Keeper._renew", "if outcome is not Outcome.OK:"),
         ("Keeper._renew", "elif claim.settled:"),
@@ -78,7 +79,7 @@ FOUND_BY = {
         ("Settling.record", "claim.judge(None)", "judge(Verdict.FAILED)"),
     ],
     "guards/key/test_streams.py::test_a_stream_that_is_killed_is_killed": [
-        ("Settling.finish", "if claim.settled and claim.context == context:"),
+        ("Settling.send", "if claim.settled and claim.context == context:"),
         (
             "Settling.tear_down",
             "if claim.settled and claim.streaming or claim.context != context:",
@@ -86,11 +87,11 @@ FOUND_BY = {
         ("Settling.settle", "if claim.begin_settlement():"),
     ],
     "guards/once/test_failures.py::test_until_it_is_finished_the_claim_lives_on": [
-        ("Settling._carry_out", 'elif settlement.call == "put_token":'),
+        ("Settling.close", 'elif settlement.call == "put_token":'),
         ("Settling._retry", "until = claim.granted_at - self._config.max_hold"),
     ],
     "guards/lock/test_lock.py::TestLeases::test_a_lease_is_counted_from_before_it_was_asked_for": [
-        ("Settling.send", "if outcome is not Outcome.STALE:"),
+        ("Settling.call_store", "if outcome is not Outcome.STALE:"),
     ],
     "guards/key/test_store_failures.py"
     "::TestStaleOwner::test_that_completes_changes_nothing_of_its_successors[memory]": [
