@@ -150,6 +150,7 @@ WAYS = {
     "a header behind a password": beside(SITE, "X-Access-Token"),
     "a cookie behind a password": beside(SITE, "Cookie", "access_token_cookie={}"),
     "a token beside an API key": beside({"X-Api-Key": "app"}, "X-Access-Token"),
+    "an API key beside a cookie": beside({"Cookie": "sid=app"}, "X-Api-Key"),
     "a header behind the server's login": header("X-Api-Key", **BY_SERVER),
     "credentials behind it": header("Authorization", "Bearer {}", **BY_SERVER),
     "a session behind it": lambda counter, user: {
@@ -474,8 +475,9 @@ def jwt(counter, user, **claims):
         return create_access_token(user, additional_claims=claims)
 
 
-def test_flask_jwt_extended():
-    counter = jwt_app()
+@pytest.mark.parametrize("claim", ["sub", "uid"])
+def test_flask_jwt_extended(claim):
+    counter = jwt_app(JWT_IDENTITY_CLAIM=claim)
     ann, again, bob = (bearer(jwt(counter, user)) for user in ("ann", "ann", "bob"))
     assert ann != again
     assert counter.tells_apart(ann, bob)
