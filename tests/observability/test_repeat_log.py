@@ -46,16 +46,19 @@ REPEATS = [
 ]
 
 
+@pytest.mark.parametrize("observe", [False, True])
 @pytest.mark.parametrize("level", ["INFO", "warning", "ERROR", 35, "DEBUG"])
-def test_repeats_are_logged_at_the_level_of_the_setting_with_the_rule(caplog, level):
+def test_repeats_are_logged_at_the_level_of_the_setting_with_the_rule(caplog, level, observe):
     caplog.set_level(logging.DEBUG, "flask_idempotence")
-    app = shop(IDEMPOTENCE_REPEAT_LOG_LEVEL=level)
+    app = shop(IDEMPOTENCE_REPEAT_LOG_LEVEL=level, IDEMPOTENCE_OBSERVE=observe)
     send_all(app)
     found = lines(caplog)
     name = logging.getLevelName(level) if isinstance(level, int) else level.upper()
     assert [level for level, _ in found] == [name] * len(REPEATS)
     for (_, text), (start, route) in zip(found, REPEATS, strict=True):
-        assert text.startswith(f"Request {start} ")
+        answer = f"rejected: reason=replay{start[9:]}" if "replayed" in start else start
+        expected = answer.replace("rejected", "observed") if observe else start
+        assert text.startswith(f"Request {expected} ")
         assert text.endswith(f" route={route}")
     for secret in ("7700770077", "secret-pin", "one"):
         assert secret not in " ".join(text for _, text in found)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from . import fixed
-from .mutants import mutants_in
+from .mutants import mutants_in, results_in
 from .steps import mutate, note_calls, outcomes, report, try_mutants
 
 FOLDERS = (
@@ -50,12 +50,15 @@ def main() -> None:
     if listed == "draw":
         fixed.write(fixed.draw(mutants))
         return
+    until = time.time() + 60 * options.pop("minutes")
     if listed:
+        if chosen := fixed.tests_of(mutants, results_in(directory)):
+            settings = {"until": until, "forks": options["forks"], "first": True}
+            try_mutants(directory, kinds, tests, chosen=chosen, **settings)
         found = [fixed.find(told, mutants) for told in fixed.fixed()]
         options["names"] = [mutant.name for mutant in found if mutant]
-    if not list((directory / "notes").glob("calls-*.json")):
+    if time.time() < until and not list((directory / "notes").glob("calls-*.json")):
         note_calls(directory, kinds, tests, options["forks"])
-    until = time.time() + 60 * options.pop("minutes")
     try_mutants(directory, kinds, tests, until=until, **options)
     sys.stdout.write(f"{report(directory)}\n")
     if listed == "write":

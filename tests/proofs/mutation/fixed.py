@@ -82,6 +82,15 @@ def find(told, mutants):
     return alike[-1][2]
 
 
+def tests_of(mutants, results):
+    """Return the test that each mutant died by on the first commit, where it was not tried yet."""
+    tried = {told["mutant"] for told in results}
+    pairs = [(told, find(told, mutants)) for told in fixed() if told.get("status") in FOUND]
+    return {
+        mutant.name: told["test"] for told, mutant in pairs if mutant and mutant.name not in tried
+    }
+
+
 def lost(results, mutants):
     """Return the mutants that died on the first commit and live today, with their first test."""
     ended = {mutant.name: told["status"] for mutant, told in results}

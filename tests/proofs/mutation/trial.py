@@ -118,6 +118,7 @@ class Laboratory:
             return [
                 Trial(known[name], [test], control=control)
                 for name, test in chosen.items()
+                if test in self._items
                 for control in (False, True)
             ]
         # The last result of each mutant of an earlier part of the run.
@@ -194,7 +195,7 @@ class Laboratory:
             trial.tests = []
         if trial.suspect or trial.tests:
             self._fork(trial)
-        else:
+        elif trial.control or not self._settings.get("first"):  # else it gets more tests later
             self._write(trial, "control passed" if trial.control else "survived")
 
     def _write_failure(self, trial: Trial, outcome: Outcome) -> None:
