@@ -5,6 +5,9 @@ import re
 import sys
 from pathlib import Path
 
+from sphinx import addnodes
+from sphinx.search.en import SearchEnglish
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from flask_idempotence import __version__
@@ -41,7 +44,8 @@ html_favicon = str(DOCS / "_static" / "favicon.svg")
 html_logo = str(DOCS.parent / "example_app" / "static" / "pictures" / "icon.svg")
 html_static_path = [str(DOCS / "_static")]
 html_css_files = ["site.css"]
-html_js_files = ["site.js"]
+html_js_files = ["site.js", "search.js"]
+html_search_scorer = str(DOCS / "search_scorer.js")
 html_copy_source = False
 html_theme_options = {
     # "View this page" and "Edit this page" above every page.
@@ -88,6 +92,42 @@ SOURCES = f"{html_theme_options['source_repository']}blob/{BUILT_FROM}/docs/"
 def link_to_reports(_app, _docname, source):
     """Lead to the reports in the repository: the site does not have them."""
     source[0] = REPORT.sub(rf"]({SOURCES}\1)", source[0])
+
+
+SEARCHED = {
+    "how-to/protect-a-form": "double click, double-click, double submit, back button",
+    "run-in-production": "docker, docker compose, kubernetes, systemd, deploy",
+    "run-in-production#workers-and-their-time-limits": "timeout, timeouts, time-out",
+    "how-to/openapi": "swagger, openapi",
+    "upgrade": "upgrade, downgrade, new version, deprecated",
+    "reference/errors": "400, 403, 409",
+    "reference/errors#key-reused": "422",
+    "reference/errors#store-unavailable": "503",
+    "how-to/test-your-application": "pytest",
+    "how-to/consume-messages": "celery, kafka, rabbitmq",
+    "how-to/single-page-apps#use-cors": "cors",
+    "security": "csrf",
+    "how-to/existing-application#guard-a-blueprint": "blueprint",
+    "how-to/sql-store": "postgres, postgresql, mysql, mariadb, sqlite",
+    "servers": "gunicorn, uwsgi",
+}
+"""The pages and sections that a search shows first, each with the words for which it does."""
+
+
+def name_in_index(app, doctree):
+    """Give a page the entries of an index that the table above has for it."""
+    for place, words in SEARCHED.items():
+        page, _, anchor = place.partition("#")
+        if page == app.env.docname and app.config.language == "en":
+            names = [("single", word, anchor, "main", None) for word in words.split(", ")]
+            doctree.insert(0, addnodes.index(entries=names))
+
+
+class EnglishWithNumbers(SearchEnglish):
+    """Sphinx leaves numbers out of its index: people search for 409 and 503."""
+
+    def word_filter(self, word):
+        return word not in self.stopwords
 
 
 BELOW = {
@@ -215,6 +255,8 @@ def write_llms(app, error):
 def setup(app):
     """Register the functions above."""
     app.connect("build-finished", write_llms)
+    app.add_search_language(EnglishWithNumbers)
+    app.connect("doctree-read", name_in_index)
     app.connect("source-read", link_to_reports)
     app.connect("source-read", make_tabs)
     app.connect("source-read", put_below)

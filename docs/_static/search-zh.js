@@ -11,9 +11,9 @@ function wordsOfIndex(text) {
   return text ? wordsOfIndex(text.slice(1)) : [];
 }
 
-var splitQuery = (query) =>
+splitQuery = (query) =>
   (query.match(/\p{Script=Han}+|(?:(?!\p{Script=Han})[\p{Letter}\p{Number}_])+/gu) ?? []).flatMap(
-    (part) => (/\p{Script=Han}/u.test(part) ? wordsOfIndex(part) : [part]),
+    (part) => (/\p{Script=Han}/u.test(part) ? wordsOfIndex(part) : [asNoun(part)]),
   );
 
 // Sphinx 9.0 and 9.1 name a stemmer that they do not have (sphinx-doc/sphinx#14229).

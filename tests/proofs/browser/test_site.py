@@ -1,6 +1,7 @@
 """The documentation in a browser: on a phone, in the dark, by the keyboard, searched, copied."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import sys
 import pytest
 from flask import Flask
 from helpers.callers.http_callers import serving
+from helpers.callers.node import NODE
 from helpers.repository import ROOT, text_of
 from helpers.servers.processes import needed
 from proofs.browser.browsers import DESKTOP, PHONE, violations
@@ -153,6 +155,48 @@ def test_a_word_leads_to_its_page(visit, url):
     found.locator("p.context").wait_for()  # with the lines around it
     found.get_by_role("link").first.click()
     page.wait_for_url(f"{url}/identity.html*")
+
+
+FIRST = {
+    "409": "reference/errors",
+    "422": "reference/errors#key-reused",
+    "503": "reference/errors#store-unavailable",
+    "double click": "how-to/protect-a-form",
+    "back button": "how-to/protect-a-form",
+    "docker": "run-in-production",
+    "swagger": "how-to/openapi",
+    "upgrade": "upgrade",
+    "timeout": "run-in-production#workers-and-their-time-limits",
+    "rabbitmq": "how-to/consume-messages",
+    "幂等": "zh/search.html?q=%E5%B9%82%E7%AD%89",
+}
+"""The page that a search shows first, or the other site that it leads to."""
+
+
+def search(site, queries):
+    """Ask Sphinx's own scripts, under node, for the pages of each query in their order."""
+    needed(NODE, "node is missing")
+    command = [NODE, ROOT / "tests" / "js" / "search.mjs", site]
+    asked = json.dumps(list(queries)).encode()
+    done = subprocess.run(command, input=asked, check=True, stdout=subprocess.PIPE, timeout=60)
+    return json.loads(done.stdout)
+
+
+def test_a_search_shows_the_right_page_first(site):
+    found = search(site, FIRST)
+    assert {query: pages[0] for query, pages in found.items()} == FIRST
+
+
+def test_the_pages_that_have_a_word_of_everything_come_last(site):
+    for query, pages in search(site, ["lock", "snowflake", "redis", "token"]).items():
+        last = [page for page in pages if page.partition("#")[0] in {"catalogue", "changelog"}]
+        assert last, query
+        assert pages[-len(last) :] == last, query
+
+
+def test_the_chinese_search_finds_numbers(site):
+    found = search(site / "zh", ["409", "幂等"])
+    assert all(found.values()), found
 
 
 def test_every_page_switches_to_the_other_language(site):
