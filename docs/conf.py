@@ -138,7 +138,6 @@ BELOW = {
     "how-to/payments-api": "how-to/openapi",
     "identity": "content",
     "run-in-production": "reference/keyspace",
-    "servers": "how-to/gateway",
     "tutorial": "coming-from-java",
 }
 """Pages that the sidebar shows below another one, and only there."""

@@ -96,6 +96,28 @@ def test_what_the_connection_names_is_of_that_connection():
     assert [name for name, _ in again.headers] == ["X-Kept", "Content-Type", "Content-Length"]
 
 
+def read(response):
+    response.direct_passthrough = False
+    response.get_data()
+    return response
+
+
+def frozen(response):
+    response.freeze()
+    return response
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        *(read(Response(iter(["ab"]))), frozen(Response(iter(["ab"])))),
+        read(Response([b"ab"], direct_passthrough=True)),
+    ],
+)
+def test_a_stream_or_file_that_the_view_has_read_is_kept(response):
+    assert replayed(PLAIN, PLAIN.remember(K, response, TTL)[0]).get_data() == b"ab"
+
+
 NOT_KEPT = {
     "streamed": lambda: Response(iter(["a"])),
     "sent by the server": lambda: Response("a", direct_passthrough=True),

@@ -36,10 +36,10 @@ def test_module_types_and_page_offer_what_the_script_does():
         "export const { fetch, token, renew, newKey }" in (static / "idempotence.mjs").read_text()
     )
     types = (static / "idempotence.d.ts").read_text()
-    page = (ROOT / "docs" / "reference" / "javascript.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "single-page-apps.md").read_text()
     for name in ("fetch", "token", "renew", "newKey"):
         assert f"export function {name}(" in types
-        assert f"\n## idempotence.{name}\n" in page
+        assert f"\n### idempotence.{name}\n" in page
     (written,) = re.findall(r"const PATIENCE = \{ (.*), onRetry\(\) \{\} \};", SCRIPT.read_text())
     defaults = dict(option.split(": ") for option in written.split(", "))
     assert set(defaults) == {"retries", "minDelay", "maxDelay", "timeout"}

@@ -46,11 +46,11 @@ def attempt(call, shop, key):
     return None
 
 
-def recipe(heading):
+def recipe(heading, page=PAGE):
     """Run the first Python block under a heading of the page, and return its names."""
-    [code, *_] = re.findall(r"(?ms)^```python\n(.*?)^```$", section(PAGE, heading))
+    [code, *_] = re.findall(r"(?ms)^```python\n(.*?)^```$", section(page, heading))
     names = {"__name__": "recipe"}
-    exec(compile(code, str(PAGE), "exec"), names)
+    exec(compile(code, str(page), "exec"), names)
     return names
 
 

@@ -6,7 +6,13 @@ import boto3
 import pytest
 import stripe
 from botocore.exceptions import ClientError
-from helpers.callers.clients_page import KEY, attempt, recipe, retries_of_a_final_conflict
+from helpers.callers.clients_page import (
+    KEY,
+    MEASURED,
+    attempt,
+    recipe,
+    retries_of_a_final_conflict,
+)
 from helpers.callers.python_clients import PYTHON_CLIENTS
 from helpers.servers.faulty_shop import FaultyServer
 
@@ -71,7 +77,7 @@ def test_a_wrong_amount_is_refused_in_stripes_format(amount):
     "credentials", ["", "garbage", "Signature=a", "Credential", "Credential=NOBODY/20261122"]
 )
 def test_credentials_without_a_known_account_are_no_error_of_the_server(credentials):
-    client = recipe("XML, for clients of AWS")["app"].test_client()
+    client = recipe("XML, for clients of AWS", MEASURED)["app"].test_client()
     headers = {"Authorization": f"AWS4-HMAC-SHA256 {credentials}"}
     answer = client.post("/", data={"ClientToken": KEY}, headers=headers)
     assert answer.status_code == 200
@@ -96,13 +102,13 @@ def replays(server):
 
 
 def test_boto3_starts_instances_once():
-    with FaultyServer(recipe("XML, for clients of AWS")["app"], "lost") as server:
+    with FaultyServer(recipe("XML, for clients of AWS", MEASURED)["app"], "lost") as server:
         assert instances(ec2(server.url))["ReservationId"] == "r-1"
     assert replays(server) == [False, True]
 
 
 def test_boto3_reads_the_refusal_as_its_own_error():
-    with FaultyServer(recipe("XML, for clients of AWS")["app"]) as server:
+    with FaultyServer(recipe("XML, for clients of AWS", MEASURED)["app"]) as server:
         client = ec2(server.url)
         instances(client, ClientToken=KEY)
         with pytest.raises(ClientError) as caught:
@@ -112,7 +118,7 @@ def test_boto3_reads_the_refusal_as_its_own_error():
 
 
 def test_two_access_keys_of_an_account_are_one_sender():
-    names = recipe("XML, for clients of AWS")
+    names = recipe("XML, for clients of AWS", MEASURED)
     names["ACCOUNTS"]["AKIDSTRANGER"] = "444455556666"
     with FaultyServer(names["app"]) as server:
         for access_key in ("AKIDEXAMPLE", "AKIDROTATED", "AKIDSTRANGER"):

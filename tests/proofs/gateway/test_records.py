@@ -199,6 +199,6 @@ class TestWithoutTheStore:
 
 
 def test_the_user_of_the_page_is_the_one_of_these_tests():
-    page = (ROOT / "docs" / "how-to" / "gateway.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reports" / "gateway.md").read_text(encoding="utf-8")
     told = re.search(r"(?m)^ACL SETUSER (.*)$", page)[1]
     assert told.split(" ") == [">password" if word[0] == ">" else word for word in ACL]
