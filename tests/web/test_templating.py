@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from flask import Blueprint, render_template_string
+from flask import Blueprint, Flask, render_template_string
 from helpers.apps import WERKZEUG_REFUSES_EQUAL_RULES, bare_app, make_app
 from helpers.refusal_cases import NOBODY
 from helpers.template_pages import ALL, Elements, page_app, page_of
@@ -268,3 +268,14 @@ def test_a_token_url_that_a_subdomain_has_taken_is_found():
     app.testing = True
     with pytest.raises(ConfigurationError, match=r"idempotence\.token.*taken"):
         app.test_client().get("/token", base_url="http://a.shop.test")
+
+
+def test_options_of_the_templates_are_set_before_the_extension():
+    early, late = Flask("early"), Flask("late")
+    for app in (early, late):
+        app.config["SECRET_KEY"] = "for tests"
+    early.config["TEMPLATES_AUTO_RELOAD"] = True
+    for app in (early, late):
+        Idempotence(app)
+    late.config["TEMPLATES_AUTO_RELOAD"] = True
+    assert [app.jinja_env.auto_reload for app in (early, late)] == [True, False]
