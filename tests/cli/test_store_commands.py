@@ -236,20 +236,134 @@ def test_a_damaged_claim_is_shown_as_unknown(redis_server, redis_url, monkeypatc
     assert "unknown: This value was not written by Flask-Idempotence." in shown.output
 
 
-# release
+# States of a key, by every command that reads or removes one
+
+DIGEST = "0123456789abcdef" * 2
+RELEASED = ": the next such request runs it a second time.\nReleased.\n"
+LIVE = "Its view may be running, and is not stopped" + RELEASED
+ENDED = "Its view died, at an unknown point" + RELEASED
+DONE = "Its view has run" + RELEASED
+KEPT = (
+    "Error: The request was carried out, and its response is remembered. To forget that, and let "
+    "it run again, add --record.\n"
+)
+TOKEN = "Error: Not a claim, but: token. 'purge' removes such entries.\n"
+NOTHING = "Error: The store has no such entry; there is nothing to release.\n"
+SEVERAL = "Error: There are several. Give more of the hash.\n"
+MEANINGS = {
+    "live": "The view runs, or died less than a lease ago.",
+    "held": "A lock: its view runs, or died less than a lease ago, or its interval is not over.",
+    "ended": "The process died in its view. Repeats get 409 outcome-unknown until this expires.",
+    "record": "The request was carried out, and its response is remembered for repeats.",
+    "token": "This token was issued and is not spent.",
+}
+STATES = {
+    "a view that runs": ({"key:pay": "claim"}, ["live"], LIVE, LIVE, "live"),
+    "a lock": ({"lock:pay": "claim"}, ["held"], LIVE, LIVE, "live"),
+    "a view that died": ({"key:pay": "crash"}, ["ended"], ENDED, ENDED, "ended"),
+    "a response": ({"key:pay": "record"}, ["record"], KEPT, DONE, "record"),
+    "an operation": ({"once:mail": "record"}, ["record"], KEPT, DONE, "record"),
+    "a step": ({"step:charge": "record"}, ["record"], KEPT, DONE, "record"),
+    "a step of a view": (
+        {"key:pay": "claim", "step:charge": "record"},
+        ["live", "record"],
+        LIVE,
+        LIVE,
+        "live",
+    ),
+    "a token": ({"token:-": "token"}, ["token"], TOKEN, TOKEN, "token"),
+    "nothing": ({}, [], NOTHING, NOTHING, ""),
+    "two views": (
+        {"key:pay": "record", "lock:pay": "claim"},
+        ["held", "record"],
+        SEVERAL,
+        SEVERAL,
+        "record",
+    ),
+    "another prefix": ({"": "record"}, [], NOTHING, NOTHING, ""),
+}
+"""The entries, what each holds, the errors of `release` without and with `--record`, and what
+`purge` removes or keeps of the first one."""
 
 
-def test_a_released_request_may_be_sent_again_and_the_log_tells_of_it(app, caplog):
+def key_of(place):
+    return f"idempotence:2:{place}:{DIGEST}" if place else f"other:2:key:pay:{DIGEST}"
+
+
+def enter(store, entries):
+    """Let a store hold these entries and no others."""
+    store.clear("")
+    for place, kind in entries.items():
+        key = key_of(place)
+        if kind == "record":
+            store.complete(key, OWNER, NO_FINGERPRINT, b"record", 60)
+        elif kind == "token":
+            store.put_token(key, b"", 60)
+        elif kind == "claim":
+            store.claim(key, OWNER, NO_FINGERPRINT, 60, 0)
+        else:
+            store.claim(key, OWNER, NO_FINGERPRINT, 0.01, 60)
+            time.sleep(0.03)
+
+
+def told(done):
+    """Return an exit code and what is told aside."""
+    return done.exit_code, done.stderr
+
+
+@pytest.mark.parametrize("state", STATES)
+class TestAKeyThatHolds:
+    def test_is_shown_with_its_meaning(self, app, store, state, monkeypatch):
+        entries, holds, *_ = STATES[state]
+        enter(store, entries)
+        done = invoke(app, "inspect", DIGEST[:6])
+        assert sorted(line.split("\t")[3] for line in done.stdout.splitlines()) == holds
+        assert (done.exit_code, bool(done.stderr)) == ((0, False) if holds else (1, True))
+        monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+        monkeypatch.setenv("NO_COLOR", "1")
+        lines = invoke(app, "inspect", f" key={DIGEST.upper()}").stdout.splitlines()
+        assert sorted(lines[len(holds) + 1 :]) == [f"{each}: {MEANINGS[each]}" for each in holds]
+
+    @pytest.mark.parametrize("record", [False, True])
+    def test_is_released_or_says_why_it_is_not(self, app, store, state, record, caplog):
+        entries, _, without, with_record, _ = STATES[state]
+        expected = with_record if record else without
+        enter(store, entries)
+        before = set(store.scan(""))
+        with caplog.at_level("INFO", "flask_idempotence"):
+            done = invoke(app, "release", DIGEST[:12], "--yes", *["--record"] * record)
+        assert told(done) == (0 if "Released" in expected else 1, expected)
+        gone = before - set(store.scan(""))
+        assert gone == ({key_of(next(iter(entries)))} if done.exit_code == 0 else set())
+        place = next(iter(entries), "").replace(":", " endpoint=")
+        line = f"Released by hand: mode={place} key={DIGEST[:12]}"
+        assert caplog.messages == [line] * len(gone)
+
+    @pytest.mark.parametrize("live", [False, True])
+    def test_is_purged_unless_it_is_live(self, app, store, state, live):
+        entries, _, _, _, held = STATES[state]
+        enter(store, entries)
+        ours = [place for place in entries if place]
+        spared = [place for place in ours if entries[place] == "claim" and not live]
+        count = len(ours) - len(spared)
+        kept = " Kept, because they are live: 1 (--live removes them, too)." if spared else ""
+        shared = " All applications with the prefix 'idempotence' in this store share the entries."
+        options = ["--all", *["--live"] * live]
+        dry = invoke(app, "purge", *options)
+        assert told(dry) == (0, f"{count} would be removed (--yes does it).{kept}{shared}\n")
+        done = invoke(app, "purge", *options, "--yes")
+        assert told(done) == (0, f"{count} removed.{kept}\n")
+        assert done.stdout == dry.stdout
+        if ours and ours[0] not in spared:
+            assert [*ours[0].split(":"), held, "1"] in rows(done)
+        left = {key_of(place) for place in entries if place in spared or not place}
+        assert set(store.scan("")) == left
+
+
+def test_a_released_request_may_be_sent_again(app):
     client = app.test_client()
     assert [client.post("/orders/well").status_code for _ in range(2)] == [200, 409]
-    digest = hash_of(app, "lock")
-    with caplog.at_level("INFO", "flask_idempotence"):
-        done = invoke(app, "release", digest[:12], "--yes")
-    assert done.exit_code == 0, done.output
-    assert "second time" in done.output
-    assert keys_of(app) == []
-    assert f"Released by hand: mode=lock endpoint=order key={digest[:12]}" in caplog.text
-    assert digest not in caplog.text
+    assert invoke(app, "release", hash_of(app, "lock"), "--yes").exit_code == 0
     assert client.post("/orders/well").status_code == 200
 
 
@@ -258,36 +372,6 @@ def test_release_asks_first(app, typed, code, left):
     app.test_client().post("/orders/well")
     done = invoke(app, "release", hash_of(app, "lock"), input=typed)
     assert (done.exit_code, len(keys_of(app))) == (code, left)
-
-
-def test_a_record_is_kept_unless_it_is_meant(app):
-    fill(app)
-    digest = hash_of(app, "key")
-    refused = invoke(app, "release", digest, "--yes")
-    assert refused.exit_code == 1
-    assert "--record" in refused.stderr
-    assert any(digest in key for key in keys_of(app))
-    assert invoke(app, "release", digest, "--yes", "--record").exit_code == 0
-    assert not any(digest in key for key in keys_of(app))
-
-
-def test_what_a_dead_view_left_behind_is_released(app):
-    digest = crash(app)
-    done = invoke(app, "release", digest, "--yes")
-    assert done.exit_code == 0, done.output
-    assert "died" in done.output
-    assert keys_of(app) == []
-
-
-def test_neither_a_token_nor_one_of_several_is_released(app, store):
-    app.test_client().get("/token")
-    done = invoke(app, "release", hash_of(app, "token"), "--yes", "--record")
-    assert (done.exit_code, len(keys_of(app))) == (1, 1)
-    for last in "01":
-        store.claim("idempotence:2:lock:view:" + "a" * 31 + last, OWNER, NO_FINGERPRINT, 60, 0)
-    done = invoke(app, "release", "a" * 12, "--yes")
-    assert (done.exit_code, len(keys_of(app))) == (1, 3)
-    assert "There are several." in done.stderr
 
 
 def test_an_operation_is_released_with_the_records_of_its_steps(store):
@@ -338,22 +422,6 @@ def test_what_completes_while_somebody_is_asked_is_not_released(app, store, monk
 
 
 # purge
-
-
-def test_purge_removes_nothing_by_default(app):
-    fill(app)
-    before = keys_of(app)
-    told = invoke(app, "purge", "--all")
-    assert rows(told) == [
-        ["key", "pay", "record", "2"],
-        ["token", "-", "token", "1"],
-        ["token", "checkout", "token", "1"],
-    ]
-    assert "4 would be removed" in told.stderr
-    assert "3 (--live" in told.stderr
-    shared = "All applications with the prefix 'idempotence' in this store share the entries."
-    assert shared in told.stderr
-    assert keys_of(app) == before
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from helpers.apps import add_views, make_app
 from helpers.once_operations import elsewhere
 
-from flask_idempotence import ConfigurationError, Idempotence, Running, idempotent
+from flask_idempotence import Idempotence, Running, idempotent
 
 ORDER = "/orders/7700770077?pin=secret-pin"
 
@@ -90,10 +90,3 @@ def test_an_operation_that_runs_is_a_repeat_outside_a_request_too(caplog):
     assert level == "ERROR"
     assert text.startswith("Request rejected: reason=key-in-progress mode=once endpoint=jobs key=")
     assert "route=" not in text
-
-
-@pytest.mark.parametrize("level", ["LOUD", "", None, True, 4.5, -1, ["INFO"]], ids=str)
-def test_an_unknown_level_is_refused_at_start(level):
-    with pytest.raises(ConfigurationError) as caught:
-        make_app(IDEMPOTENCE_REPEAT_LOG_LEVEL=level)
-    assert "IDEMPOTENCE_REPEAT_LOG_LEVEL" in str(caught.value)
