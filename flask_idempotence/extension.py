@@ -17,7 +17,7 @@ from .engine.engine import Engine, engine_of, finish_request, receive_exception,
 from .engine.guard import Services
 from .engine.state import begin_request
 from .errors import ConfigurationError
-from .exactly_once import watch_sessions
+from .exactly_once import listen_to_sessions
 from .guards.blocks import Id, Lock
 from .guards.once import NO_ID, Once, Step, forget
 from .guards.placement import Fault, close_endpoint, faults_of, place_guards
@@ -88,7 +88,7 @@ class Idempotence:
         _refuse(faults_of(app, config))
         if store is None:
             store = open_store(config.storage_uri, config.storage_options)
-        watch_sessions()
+        listen_to_sessions()
         state = State(app, config, store, self._hooks)
         app.extensions["idempotence"] = state
         app.register_blueprint(make_blueprint(app, config.token_url))

@@ -86,7 +86,7 @@ class Report(Instrument):
 
 
 def register_once(app: Flask, kind: str, destination: object) -> None:
-    """Note that an application's figures go to a registry or a meter, by a class named `kind`."""
+    """Refuse an application whose figures go to this registry or meter; `kind` names its class."""
     if "idempotence" not in app.extensions:
         raise ConfigurationError(
             f"{kind}(app) needs Idempotence, which is not registered on the application "
@@ -107,7 +107,7 @@ COUNTED = {
     "observed": OBSERVED,
     "lease_lost": LEASES_LOST,
     "store_failed": STORE_FAILURES,
-    # Without the purpose, which the query of the token URL makes up.
+    # The purpose is no label: the query of the token URL makes it up.
     **dict.fromkeys(("token_issued", "token_spent"), TOKENS),
 }
 """The counter of each signal."""

@@ -176,7 +176,8 @@ def _add_parameter(operation: _Object, guard: ViewGuard, config: Config) -> None
     is_required, schema = False, _Object(type="string")
     key = guard.key if isinstance(guard, KeyGuard) else None
     if isinstance(guard, TokenGuard) or key == config.token_header:
-        name, purpose = config.token_header, getattr(guard, "purpose", None)
+        name = config.token_header
+        purpose = guard.purpose if isinstance(guard, TokenGuard) else None
         issued = "" if purpose is None else f" issued for the purpose `{purpose}`"
         text = f"A token{issued}, unless the form field `{config.token_field}` holds it."
     elif isinstance(guard, KeyGuard) and isinstance(key, str):

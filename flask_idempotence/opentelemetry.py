@@ -153,7 +153,7 @@ class _Report(figures.Report):
             _calls.set((span, context.attach(trace.set_span_in_context(span))))
 
     def store_call_ends(self, call: StoreCall) -> None:
-        # Before the span ends: an exemplar of the histogram leads to it.
+        # The span is still open: an exemplar of the histogram leads to it.
         self._store_seconds.record(call.seconds, {"operation": call.operation})
         begun = _calls.get()
         if begun is not None:
@@ -161,7 +161,7 @@ class _Report(figures.Report):
             span, token = begun
             context.detach(token)
             if call.error is not None:
-                # Without its text, which may name servers; of the cause only the class.
+                # Its text may name servers: the class of the cause is enough.
                 cause = call.error.__cause__ or call.error
                 span.set_attribute("error.type", type(cause).__name__)
                 span.set_status(trace.StatusCode.ERROR)

@@ -94,17 +94,17 @@ def scan(
     with progress(label, store.count_all()) as advance:
         while batch := list(islice(keys, BATCH)):
             advance(len(batch))
-            parts = [
-                part
+            ours = [
+                match
                 for key in batch
-                if (part := _PARTS.fullmatch(key, len(beginning)))
-                and endpoint in (None, part[2])
-                and part[3].startswith(digest)
+                if (match := _PARTS.fullmatch(key, len(beginning)))
+                and endpoint in (None, match[2])
+                and match[3].startswith(digest)
             ]
-            entries = store.peek_all([part.string for part in parts]) if parts else ()
-            for part, entry in zip(parts, entries, strict=True):
+            entries = store.peek_all([match.string for match in ours]) if ours else ()
+            for match, entry in zip(ours, entries, strict=True):
                 if entry:
-                    yield Found(part.string, part[1], part[2], entry)
+                    yield Found(match.string, match[1], match[2], entry)
 
 
 _COLUMNS = {"live": "live", "ended": "ended", "record": "records", "token": "tokens"}

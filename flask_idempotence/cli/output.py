@@ -30,7 +30,7 @@ def progress(label: str, length: int | None) -> Iterator[Callable[[int], object]
     if length is None or length < LARGE or not _is_terminal(sys.stderr):
         yield lambda _: None
         return
-    # Without an estimate of the time left: other applications' keys come at irregular intervals.
+    # The time left is not estimated: other applications' keys come at irregular intervals.
     with click.progressbar(
         length=length, label=label, file=sys.stderr, show_eta=False, width=24
     ) as bar:

@@ -72,8 +72,8 @@ def takes_completions(store: Store) -> bool:
     return isinstance(store, SqlStore)
 
 
-def watch_sessions() -> None:
-    """Watch sessions for writes, where a SQL store exists.
+def listen_to_sessions() -> None:
+    """Listen to the writes of sessions, where a SQL store exists.
 
     A session may begin before the first `within=` of the process.
     """

@@ -45,11 +45,11 @@ _PROCESS = "flask_idempotence process"
 
 _first_process = os.getpid()
 _inherited: list[DBAPIConnection] = []
-"""For good: to free such a connection may end it for the process that has made it."""
+"""They are never freed: that may end a connection for the process that has made it."""
 
 
 @event.listens_for(QueuePool, "connect")
-def _note_process(_: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+def _sign(_: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
     entry.info[_PROCESS] = os.getpid()
 
 
@@ -226,7 +226,7 @@ def is_outage(error: Exception) -> bool:
         if number is not None:  # of MySQL, where OperationalError is the class of all other errors
             return mysql.is_outage(number)
         return isinstance(error, OperationalError) or error.connection_invalidated
-    # Whichever driver: its package is a module of DB-API 2.0 (PEP 249).
+    # The package of each driver is a module of DB-API 2.0 (PEP 249).
     module = sys.modules.get(type(error).__module__.partition(".")[0])
     of_driver = getattr(module, "Error", ()) if hasattr(module, "apilevel") else ()
     return isinstance(error, (OSError, PoolTimeout, of_driver))

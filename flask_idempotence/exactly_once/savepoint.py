@@ -94,7 +94,7 @@ class Savepoint:
         while (inner := self._session.get_nested_transaction()) not in (None, self.nested):
             inner.commit()
         try:
-            # Those of other sessions on the connection, such as SQLAlchemy-Continuum's, first.
+            # Those of other sessions on the connection, such as SQLAlchemy-Continuum's, end first.
             while (core := self._connection.get_nested_transaction()) not in (None, self._core):
                 core.commit()
             self._core.commit()
@@ -121,7 +121,7 @@ class Savepoint:
         """Leave the session and its connection alone from now on."""
         try:
             if self.nested.is_active:
-                # Not by `commit`, whose event would come before the writes are committed.
+                # The event of `commit` would come before the writes are committed.
                 self.nested.close()
         finally:
             _savepoints.pop(self._connection, None)
@@ -180,7 +180,7 @@ _savepoints: WeakKeyDictionary[Connection, Savepoint] = WeakKeyDictionary()
 
 
 @event.listens_for(Engine, "handle_error", retval=True)
-def _note_error(context: ExceptionContext) -> BaseException | None:
+def _replace_error(context: ExceptionContext) -> BaseException | None:
     """Note an error by which InnoDB undoes a transaction, and its savepoints with it.
 
     SQLAlchemy then cannot roll back to them: the first error is raised, and not that one.

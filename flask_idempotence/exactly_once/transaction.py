@@ -27,7 +27,7 @@ from ..stores.base import Completion, Outcome, Store
 from . import database
 from .database import is_outage, store_errors, text_of, undo
 from .savepoint import Savepoint
-from .writes import has_written, joined_connection, note_undone
+from .writes import forget_writes, has_written, joined_connection
 
 _OPEN = "flask_idempotence_transaction"
 _COMMITTING = "flask_idempotence_commit"
@@ -42,6 +42,7 @@ class Transaction:
     Attributes:
         is_view_over: whether the application may roll back: the guard's commit then fails.
         is_committed_below: whether it was committed below the session.
+        is_committed: whether the database has committed it: a later error is a listener's.
         is_constrained: whether a constraint, such as a unique index, has refused it.
         late_error: the error of a listener of the application after the commit.
     """
@@ -50,10 +51,11 @@ class Transaction:
         self.session = session
         self.is_view_over: bool = False
         self.is_committed_below: bool = False
+        self.is_committed: bool = False
         self.is_constrained: bool = False
         self.late_error: Exception | None = None
         self.savepoint: Savepoint | None = None
-        self._is_over = self._goes_on = self._is_committed = False
+        self._is_over = self._goes_on = False
         self._store = database.checked_store(store, session)
         if _OPEN in session.info:
             raise ConfigurationError(
@@ -138,13 +140,15 @@ class Transaction:
     def _send_commit(self, completion: Completion | None) -> None:
         session = self.session
         session.info[_COMMITTING] = self
-        event.listen(session, "before_commit", self._check_alone)  # after the application's own
+        event.listen(
+            session, "before_commit", self._check_alone
+        )  # it runs after the application's own
         try:
             session.commit()
         except Exception as error:
             undo(session)
-            if self._is_committed or self._is_done(completion, error):
-                if self._is_committed or not is_outage(error):
+            if self.is_committed or self._is_done(completion, error):
+                if self.is_committed or not is_outage(error):
                     self.late_error = error
                 return
             if not is_outage(error):
@@ -163,10 +167,6 @@ class Transaction:
             session.flush()
         if has_written(session, besides=self._connection):
             raise ConfigurationError(_SEVERAL)
-
-    def note_commit(self) -> None:
-        """Note that the database has committed: an error from now on is a listener's."""
-        self._is_committed = True
 
     def _is_done(self, completion: Completion | None, error: Exception) -> bool:
         if self._store is None or completion is None:
@@ -202,7 +202,7 @@ class Transaction:
                 if is_there:
                     if not self._goes_on:
                         database.restart(self._connection)
-                    note_undone(self.session, self._connection)
+                    forget_writes(self.session, self._connection)
                     return
         undo(self.session)
 
@@ -237,11 +237,11 @@ def _refuse_commit(session: Session) -> None:
         raise ConfigurationError(_NOT_YOURS.format(did="committed it"))
 
 
-@event.listens_for(Session, "after_commit", insert=True)  # before listeners that may raise
+@event.listens_for(Session, "after_commit", insert=True)  # it runs before those that may raise
 def _note_commit(session: Session) -> None:
     committing: Transaction | None = session.info.get(_COMMITTING)
     if committing is not None and not session.in_nested_transaction():
-        committing.note_commit()
+        committing.is_committed = True
 
 
 @event.listens_for(Session, "after_soft_rollback")

@@ -56,7 +56,7 @@ def joined_connection(session: Session) -> Connection | None:
     return next((each for each in joined if each.engine is engine), None)
 
 
-def note_undone(session: Session, connection: Connection) -> None:
+def forget_writes(session: Session, connection: Connection) -> None:
     """Forget the writes on a connection that were rolled back to a savepoint."""
     # PostgreSQL's transaction keeps its number: from now on, its statements are counted.
     counted = _statements_on if connection.dialect.name == "postgresql" else _changes_on
@@ -114,8 +114,8 @@ def _count(connection: Connection, _cursor: object, statement: str, *_more: obje
         _statements[connection] += 1
 
 
-@event.listens_for(Session, "after_begin", insert=True)  # before listeners that may write
-def _note(session: Session, transaction: SessionTransaction, connection: Connection) -> None:
+@event.listens_for(Session, "after_begin", insert=True)  # it runs before those that may write
+def _join(session: Session, transaction: SessionTransaction, connection: Connection) -> None:
     if transaction.parent is None:  # a savepoint is a part of a transaction that has joined
         session.info.setdefault(_JOINED, {})[connection] = _changes_on(connection)
 

@@ -86,7 +86,7 @@ class MovableClock:
         while busy := [(at, keeper) for keeper in keepers if (at := keeper.due_at()) < end]:
             step = max(min(at for at, _ in busy) - _monotonic(), _SHORTEST_STEP)
             self._move(min(step, end - _monotonic()), [keeper for _, keeper in busy])
-            # Those that follow another clock stay due: without them.
+            # Those that follow another clock stay due: leave them out.
             stuck = {keeper for _, keeper in busy if keeper.due_at() <= _monotonic()}
             keepers = [keeper for keeper in keepers if keeper not in stuck]
         self._move(end - _monotonic(), keepers)
@@ -105,7 +105,7 @@ class MovableClock:
             while (left := end - _monotonic()) > 0:
                 self._moved.wait(left)
 
-    def _note(self, app: Flask, /, **_: object) -> None:
+    def _collect_fixed(self, app: Flask, /, **_: object) -> None:
         store = engine_of(app).store
         if store.shared:  # the clock is the server's
             self._fixed.add(f"the application {app.name!r} on {type(store).__name__}")
@@ -118,7 +118,7 @@ class MovableClock:
                 stack.enter_context(mock.patch.object(owner, "clock", self._wall))
             stack.enter_context(mock.patch.object(Engine, "sleep", self._sleep))
             for signal in _DECISIONS:
-                stack.enter_context(signal.connected_to(self._note))
+                stack.enter_context(signal.connected_to(self._collect_fixed))
             yield
 
 

@@ -39,7 +39,7 @@ class _Call:
 
 
 class _Recorder:
-    """Notes the requests to an application, and the ends of those to one endpoint."""
+    """Lists the requests to an application, and the ends of those to one endpoint."""
 
     def __init__(self) -> None:
         self.calls: list[_Call] = []
@@ -53,7 +53,7 @@ class _Recorder:
         call = request.environ[self._name] = _Call(f"{request.method} {request.path}")
         self.calls.append(call)
 
-    def finish(self, _: Flask, /, *, response: Response, **__: object) -> None:
+    def end(self, _: Flask, /, *, response: Response, **__: object) -> None:
         if (call := self._current_call()) is not None:
             call.status = response.status.upper()
             if slug := response.headers.get(REFUSAL_HEADER):
@@ -61,13 +61,13 @@ class _Recorder:
             elif REPLAYED_HEADER in response.headers:
                 call.turned_away = "replayed"
 
-    def note_claim(self, end: str, _: Flask, /, *, mode: str, **__: object) -> None:
+    def set_claim(self, how: str, _: Flask, /, *, mode: str, **__: object) -> None:
         call = self._current_call()
         if call is not None and issubclass(MODES.get(mode, Guard), ViewGuard):
-            call.claim = f"claimed by a {mode}{end}"
+            call.claim = f"claimed by a {mode}{how}"
 
     def run(self, run: Callable[..., Any], *asked: Any) -> Any:
-        """Run a view behind a guard, and note whether it lets the request pass."""
+        """Run a view behind a guard, and see whether it lets the request pass."""
         *others, view = asked
         call = self._current_call()
         if call is None:
@@ -81,11 +81,11 @@ class _Recorder:
         return run(*others, passed)
 
     def around(self, view: Callable[..., Any], app: Flask) -> Callable[..., Any]:
-        """Return a view that notes when it begins."""
+        """Return a view that says when it begins."""
 
         @wraps(view)
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            call = self._current_call() or _Call("")  # else of a request outside the block
+        def listed(*args: Any, **kwargs: Any) -> Any:
+            call = self._current_call() or _Call("")  # a request outside the block has none
             call.began = True
             # Others may answer before all of them are passed.
             guards = wrapping.guards_of(view, request.method)
@@ -97,7 +97,7 @@ class _Recorder:
                 call.status = f"{type(error).__name__} raised"  # TESTING: it makes no response
                 raise
 
-        return noted
+        return listed
 
     def check(self, endpoint: str) -> None:
         if (count := sum(call.ran for call in self.calls)) != 1:
@@ -139,18 +139,18 @@ def assert_ran_once(app: Flask, endpoint: str) -> Iterator[None]:
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise LookupError(f"The application {app.name!r} has no endpoint {endpoint!r}.{hint}")
     recorder, original = _Recorder(), views[endpoint]
-    views[endpoint] = noted = recorder.around(original, app)
+    views[endpoint] = listed = recorder.around(original, app)
     try:
         with (
             request_started.connected_to(recorder.begin, app),
-            request_finished.connected_to(recorder.finish, app),
+            request_finished.connected_to(recorder.end, app),
             mock.patch.object(wrapping, "run", partial(recorder.run, wrapping.run)),
-            claimed.connected_to(partial(recorder.note_claim, ""), app),
-            released.connected_to(partial(recorder.note_claim, ", then released"), app),
+            claimed.connected_to(partial(recorder.set_claim, ""), app),
+            released.connected_to(partial(recorder.set_claim, ", then released"), app),
         ):
             yield
     finally:
-        if views[endpoint] is noted:  # at the first request, whole-app mode puts guards around it
+        if views[endpoint] is listed:  # at the first request, whole-app mode puts guards around it
             views[endpoint] = original
     recorder.check(endpoint)
 
@@ -182,8 +182,8 @@ def record_signals(app: Flask) -> Iterator[SignalRecorder]:
     with ExitStack() as stack:
         for signal in ALL_SIGNALS:
 
-            def note(_app: Flask, /, *, _name: str = signal.name, **arguments: Any) -> None:
+            def append(_app: Flask, /, *, _name: str = signal.name, **arguments: Any) -> None:
                 recorder.events.append((_name, arguments))
 
-            stack.enter_context(signal.connected_to(note, sender=unproxied(app)))
+            stack.enter_context(signal.connected_to(append, sender=unproxied(app)))
         yield recorder

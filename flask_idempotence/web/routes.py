@@ -85,7 +85,7 @@ def issue_token(**_: str) -> Response:
     try:
         purpose = request.args.get("purpose")
         token = engine.issue_token(actual(request), purpose)
-    except ValueError:  # of bytes that are no text, too
+    except ValueError:  # bytes that are no text raise it, too
         abort(400, PURPOSE_RULE)
     response = jsonify(
         token=token,
@@ -101,8 +101,8 @@ def serve_script(filename: str, **_: str) -> Response:
     """Serve the script, cacheable for a year where the address names its present version."""
     if filename not in _SCRIPTS:
         abort(404)
-    # With its type: by a machine's own table of types, a browser may refuse to run it. And not as
-    # a file: with X-Sendfile, the server in front would search for it.
+    # By a machine's own table of types, a browser may refuse to run it. It is not sent as a file:
+    # with X-Sendfile, the server in front would search for it.
     response = current_app.response_class(_content_of(filename), mimetype="text/javascript")
     version = version_of(filename)
     is_present = request.args.get("v") == version

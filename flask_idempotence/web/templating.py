@@ -69,7 +69,7 @@ def idempotence_field(purpose: str | None = None, *, empty: bool = False) -> Mar
     if empty:
         check_purpose(purpose)
     token = "" if empty else idempotence_token(purpose)
-    # Without autocomplete: a browser must not restore a spent one when it returns to a page.
+    # A browser must not restore a spent one when it returns to a page.
     start = Markup('<input type="hidden" name="{}" value="{}" autocomplete="off"')
     field = start.format(config.token_field, token)
     if token:
