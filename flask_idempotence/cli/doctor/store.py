@@ -16,8 +16,6 @@ from ..causes import Cause
 
 _NOTABLE_SKEW = 5.0  # seconds
 
-_MANY_EXPIRED = 10_000  # rows
-
 _LITTLE_ROOM, _NO_ROOM = 0.75, 0.95  # parts of the memory in use
 
 
@@ -204,18 +202,6 @@ def pooler(facts: DatabaseFacts) -> Finding | None:
     )
 
 
-def room(facts: DatabaseFacts) -> Finding | None:
-    if facts.expired is None:
-        return None
-    if facts.expired < _MANY_EXPIRED:
-        return ok(f"{facts.expired} expired rows are left to remove.")
-    return note(
-        f"{facts.expired} expired rows or more are left to remove.",
-        "They only take up space; each write to the store removes some.",
-        "Run 'flask idempotence prune' from a timer.",
-    )
-
-
 def _unknown(name: str, remedy: str) -> Finding:
     reason = "The server does not show it (hosted servers often hide it)."
     return note(f"The server's {name} is unknown.", reason, remedy)
@@ -224,7 +210,7 @@ def _unknown(name: str, remedy: str) -> Finding:
 STORE_CHECKS: Checks = (
     (DoctorContext, (store,)),
     (Facts, (version,)),
-    (DatabaseFacts, (table, durability, room, pooler)),
+    (DatabaseFacts, (table, durability, pooler)),
     (ServerFacts, (eviction, persistence)),
     (Facts, (clock,)),
     (ServerFacts, (memory, replicas)),

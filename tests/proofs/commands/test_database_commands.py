@@ -130,7 +130,7 @@ def test_the_doctor_finds_nothing_where_all_is_well(app):
     found = found_in(app, *names_of(STORE_CHECKS))
     name = store_of(app).engine.dialect.name
     pooler = ["pooler"] if name == "postgresql" else []
-    names = ["store", "version", "table", "durability", "room", *pooler, "clock"]
+    names = ["store", "version", "table", "durability", *pooler, "clock"]
     assert list(found) == names
     wrong = {name for name, each in found.items() if each.severity != "ok"}
     assert wrong == ({"durability"} if name != "sqlite" else set())  # the servers have no fsync

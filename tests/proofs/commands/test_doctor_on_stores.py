@@ -11,7 +11,7 @@ from flask_idempotence.cli.doctor.store import STORE_CHECKS
 
 pytestmark = pytest.mark.servers
 
-OF_DATABASES = {"table", "durability", "room", "pooler"}
+OF_DATABASES = {"table", "durability", "pooler"}
 OF_STORES = names_of(STORE_CHECKS)
 OF_SERVERS = dict.fromkeys(name for name in OF_STORES if name not in OF_DATABASES)
 
