@@ -149,7 +149,7 @@ def memory(facts: ServerFacts) -> Finding:
 def replicas(facts: ServerFacts) -> Finding:
     have, wanted = facts.replicas, facts.replicas_wanted
     if have is None:
-        return _unknown("replicas", "Check them on the server.")
+        return _unknown("number of replicas", "Check it on the server.")
     found = f"{have} replicas follow the server, and wait_replicas is {wanted}."
     if have == wanted:
         return ok(found)

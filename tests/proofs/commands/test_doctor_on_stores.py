@@ -56,31 +56,6 @@ def test_a_server_that_evicts_or_forgets_at_a_restart(fresh_redis, settings, che
     assert severity(check, production_app(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)) == expected
 
 
-def memory(used, limit=100):
-    return {"memory_used": used, "memory_limit": limit, "memory_of_machine": 10_000}
-
-
-@pytest.mark.parametrize(
-    ("check", "facts", "expected"),
-    [
-        ("version", {"version": (6, 0, 16)}, "error"),
-        ("version", {"version": (6, 2, 0)}, "ok"),
-        ("clock", {"clock_ahead": -4}, "ok"),
-        ("clock", {"clock_ahead": 6}, "warning"),
-        ("clock", {"clock_ahead": -29}, "warning"),
-        ("clock", {"clock_ahead": 31}, "error"),
-        ("memory", memory(74), "ok"),
-        ("memory", memory(76), "warning"),
-        ("memory", memory(94), "warning"),
-        ("memory", memory(96), "error"),
-        ("memory", memory(96, limit=0), "ok"),
-    ],
-    ids=str,
-)
-def test_a_server_that_is_old_full_or_has_another_time(redis_url, check, facts, expected):
-    assert severity(check, production_app(IDEMPOTENCE_STORAGE_URI=redis_url), **facts) == expected
-
-
 def test_the_memory_that_a_server_uses_is_its_own_word(fresh_redis):
     server = fresh_redis.client()
     server.set("x", b"x" * 4_000_000)
