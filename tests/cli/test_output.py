@@ -4,7 +4,9 @@ import ast
 import json
 import re
 
+import click
 import pytest
+from click.testing import CliRunner
 from cryptography.fernet import Fernet
 from helpers.apps import bare_app, make_app
 from helpers.cli_shell import invoke
@@ -12,7 +14,7 @@ from helpers.repository import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 
 from flask_idempotence import Idempotence, idempotent, no_repeat_submit
-from flask_idempotence.cli import tools
+from flask_idempotence.cli import output, tools
 from flask_idempotence.stores.base import NO_FINGERPRINT
 
 CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
@@ -160,3 +162,70 @@ def test_only_the_module_of_the_output_prints():
         and re.search(r"^print$|click\.(secho|echo)|\.write", ast.unparse(node.func))
     ]
     assert printing == []
+
+
+TABLE = [
+    {"first_name": "a", "keys": 7, "age": None, "rest": "x\ty"},
+    {"first_name": "long", "keys": 12, "age": 1.25, "rest": ""},
+    {"first_name": "", "keys": None, "age": 30.0, "rest": None},
+]
+PLAIN = """\
+FIRST NAME  KEYS   AGE  REST
+a              7        x\\ty
+long          12   1.2
+                  30.0
+"""
+
+
+@pytest.mark.parametrize("colours", [(), ("green", "red", "yellow")])
+@pytest.mark.parametrize("where", ["terminal", "terminal without colours", "pipe"])
+def test_a_table_is_aligned_in_a_terminal_and_separated_by_tabs_in_a_pipe(
+    monkeypatch, where, colours
+):
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: where != "pipe")
+    monkeypatch.setenv("NO_COLOR", "1" if where == "terminal without colours" else "")
+    shown = CliRunner().invoke(
+        click.command(lambda: output.print_table(TABLE, colours)), color=True
+    )
+    if where == "pipe":
+        assert shown.output == "a\t7\t\tx\\ty\nlong\t12\t1.2\t\n\t\t30.0\t\n"
+        return
+    assert click.unstyle(shown.output) == PLAIN
+    heading, *lines = shown.output.splitlines()
+    styled = where == "terminal"
+    assert heading.startswith("\x1b[1mFIRST NAME") is styled
+    codes = [re.match(r"\x1b\[(\d+)m", line) for line in lines]
+    expected = ["32", "31", "33"] if styled and colours else [None] * 3
+    assert [code and code[1] for code in codes] == expected
+    assert all(line.count("\x1b") == 2 * styled * bool(colours) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("length", "is_terminal", "is_shown"),
+    [
+        *((output.LARGE, True, True), (output.LARGE - 1, True, False)),
+        *((None, True, False), (output.LARGE, False, False)),
+    ],
+)
+def test_progress_of_a_long_job_is_shown_in_a_terminal(
+    monkeypatch, capsys, length, is_terminal, is_shown
+):
+    monkeypatch.setattr(output, "_is_terminal", lambda _: is_terminal)
+    with output.progress("Counting", length) as advance:
+        advance(1)
+    shown = capsys.readouterr()
+    assert (shown.out, "Counting" in shown.err) == ("", is_shown)
+    assert output.LARGE == 5000
+
+
+def test_json_and_lines_aside_are_escaped(capsys):
+    output.print_json({"é": ["\x7f", "\x1b"]})
+    output.print_aside("a\tb\x9b\n")
+    shown = capsys.readouterr()
+    assert shown.out == '{\n  "\\u00e9": [\n    "\\u007f",\n    "\\u001b"\n  ]\n}\n'
+    assert shown.err == "a\\tb\\x9b\\n\n"
+
+
+def test_a_closed_output_is_no_terminal(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    assert output.in_terminal() is False
