@@ -75,6 +75,20 @@ def test_every_way_to_commit_is_noticed(pay_app, caplog, way, end, reads_before)
     assert_stays_unknown(site, caplog)
 
 
+ROLLBACKS = {
+    "the connection": lambda session: session.connection().rollback(),
+    "the end of the connection": lambda session: session.connection().close(),
+    "the driver": lambda session: driver_of(session).rollback(),
+    "a text": lambda session: session.execute(text("ROLLBACK")),
+}
+
+
+@pytest.mark.parametrize("way", ROLLBACKS)
+def test_a_rollback_below_the_session_counts_as_a_commit(pay_app, caplog, way):
+    site = pay_app(lambda session: (pay(session), ROLLBACKS[way](session), "paid")[2])
+    assert_stays_unknown(site, caplog, paid=0)
+
+
 @pytest.mark.parametrize("end", ENDINGS)
 def test_it_is_noticed_however_the_view_ends(pay_app, caplog, end):
     site = pay_app(lambda session: (COMMITS["a text"](session), ENDINGS[end](session))[1])

@@ -35,27 +35,6 @@ def test_a_server_that_hides_what_it_is(fresh_redis):
         assert severity(name, app) == "note", name
 
 
-@pytest.mark.parametrize(
-    ("settings", "check", "expected"),
-    [
-        ({"maxmemory-policy": "noeviction", "maxmemory": "100mb"}, "eviction", "ok"),
-        ({"maxmemory-policy": "allkeys-lru", "maxmemory": "100mb"}, "eviction", "error"),
-        ({"maxmemory-policy": "volatile-ttl", "maxmemory": "100mb"}, "eviction", "error"),
-        ({"maxmemory-policy": "volatile-lru", "maxmemory": "0"}, "eviction", "warning"),
-        ({"appendonly": "no", "save": ""}, "persistence", "warning"),
-        ({"appendonly": "no", "save": "60 1"}, "persistence", "warning"),
-        ({"appendonly": "yes", "appendfsync": "no"}, "persistence", "warning"),
-        ({"appendonly": "yes", "appendfsync": "everysec"}, "persistence", "ok"),
-        ({"appendonly": "yes", "appendfsync": "always"}, "persistence", "ok"),
-    ],
-    ids=str,
-)
-def test_a_server_that_evicts_or_forgets_at_a_restart(fresh_redis, settings, check, expected):
-    for name, value in settings.items():
-        fresh_redis.client().config_set(name, value)
-    assert severity(check, production_app(IDEMPOTENCE_STORAGE_URI=fresh_redis.url)) == expected
-
-
 def test_the_memory_that_a_server_uses_is_its_own_word(fresh_redis):
     server = fresh_redis.client()
     server.set("x", b"x" * 4_000_000)
