@@ -41,6 +41,8 @@ IDENTITY = ("user", "session", "authorization", "credentials", "ip")
 
 KEY_IN_PROGRESS = "key-in-progress"
 
+KEY_REUSED = "key-reused"
+
 DUPLICATES = ("repeat-submit", "token-spent", "key-repeated")
 """Refusals that need no further attempt; a single `IDEMPOTENCE_DUPLICATE_STATUS` is for these."""
 
@@ -204,10 +206,17 @@ def _names_like(pattern: str, error: str) -> fields.Function:
     return _Names(validate=check)
 
 
+def _reused(statuses: Mapping[str, int]) -> None:
+    if statuses.get(KEY_REUSED, 422) < 400:  # the request was not carried out, and never will be
+        raise ValidationError({KEY_REUSED: ["Must be the status of an error, from 400 to 599."]})
+
+
 _STATUS = fields.Integer(
     strict=True, validate=validate.Range(200, 599, error="A status must be from 200 to 599.")
 )
-_STATUSES = fields.Dict(keys=_one_of((*DUPLICATES, KEY_IN_PROGRESS)), values=_STATUS)
+_STATUSES = fields.Dict(
+    keys=_one_of((*DUPLICATES, KEY_IN_PROGRESS, KEY_REUSED)), values=_STATUS, validate=_reused
+)
 
 
 def _setting(

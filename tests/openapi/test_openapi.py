@@ -341,13 +341,16 @@ def test_a_lock_answers_what_is_described_and_nothing_else(status):
 
 @pytest.mark.parametrize("status", [201, 202])
 def test_statuses_by_slug_are_described(status):
-    statuses = {"key-in-progress": status, "repeat-submit": 429}
+    statuses = {"key-in-progress": status, "repeat-submit": 429, "key-reused": 409}
     shop = Shop(IDEMPOTENCE_DUPLICATE_STATUS=statuses)
     key = {"Idempotency-Key": "one"}
     answer = shop.post_while(lambda: shop.post("/pay", key), "/pay", key)
     assert shop.check("/pay", answer) == (status, "key-in-progress")
     assert (status, "key-in-progress") in shop.problems("/pay")
     assert (429, "repeat-submit") in shop.problems("/order")
+    reused = shop.post("/pay", key, 6)
+    assert shop.check("/pay", reused) == (409, "key-reused")
+    assert 422 not in {status for status, _ in shop.problems("/pay")}
 
 
 def test_the_answers_without_a_store_are_described():

@@ -32,8 +32,8 @@ class Shop:
         found = self.inside()
         return jsonify(done=True) if found is None else found
 
-    def post(self):
-        return self.app.test_client().post("/orders", headers=KEY)
+    def post(self, query=""):
+        return self.app.test_client().post(f"/orders?{query}", headers=KEY)
 
     def attempt(self):
         with self.app.app_context(), self.idempotence.once("orders", 1):
@@ -74,6 +74,22 @@ def test_a_duplicate_has_the_status_for_all_or_its_own(statuses, sent):
     assert [shop.post().status_code for _ in range(2)] == [200, sent]
 
 
+@pytest.mark.parametrize(
+    ("statuses", "sent"),
+    [(409, 422), ({"key-repeated": 409}, 422), ({"key-reused": 409}, 409)],
+    ids=str,
+)
+def test_a_key_with_another_request_has_another_status_by_its_name_only(statuses, sent):
+    """The Universal Commerce Protocol wants 409."""
+    shop = Shop(statuses)
+    first, other, repeat = shop.post("amount=1"), shop.post("amount=2"), shop.post("amount=1")
+    assert [first.status_code, other.status_code, repeat.status_code] == [200, sent, 200]
+    assert (other.json["status"], other.headers["Idempotence-Refusal"]) == (sent, "key-reused")
+    assert (other.json["title"], repeat.headers["Idempotent-Replayed"]) == ("Key reused", "true")
+    assert "Retry-After" not in other.headers
+    assert len(shop.runs) == 1
+
+
 @pytest.mark.parametrize("how", ["raised", "returned", "answered by a handler"])
 @pytest.mark.parametrize("guard", [idempotent, no_repeat_submit(60)], ids=["key", "lock"])
 def test_an_operation_that_runs_elsewhere_is_no_result_of_the_guard_around_it(guard, how):
@@ -106,7 +122,8 @@ def test_an_operation_that_runs_elsewhere_is_no_result_of_the_guard_around_it(gu
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"key-reused": 201}, "'key-reused': Must be one of 'repeat-submit', "),
+        ({"key-missing": 409}, "'key-missing': Must be one of 'repeat-submit', "),
+        ({"key-reused": 201}, "'key-reused': Must be the status of an error, from 400 to 599."),
         ({"repeat-submit": "201"}, "'repeat-submit': Not a valid integer."),
         ({"repeat-submit": 600}, "'repeat-submit': A status must be from 200 to 599."),
         (199, "from 200 to 599"),
