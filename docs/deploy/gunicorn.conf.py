@@ -1,5 +1,7 @@
 """Gunicorn for an application with guards: `gunicorn --config gunicorn.conf.py wsgi:app`."""
 
+import os
+
 bind = "127.0.0.1:8000"
 workers = 2  # processes: they share their claims in the store
 worker_class = "gthread"
@@ -11,3 +13,11 @@ logconfig_dict = {  # all lines through one handler, with time, process and leve
     "disable_existing_loggers": False,
     "loggers": {name: {"propagate": True} for name in ("gunicorn.error", "gunicorn.access")},
 }
+
+
+def child_exit(server, worker):  # noqa: ARG001 - Gunicorn passes both
+    """Let the metrics forget a worker that ended, with its pending settlements."""
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        from prometheus_client import multiprocess  # noqa: PLC0415 - of the extra `prometheus`
+
+        multiprocess.mark_process_dead(worker.pid)

@@ -69,7 +69,9 @@ _NAMING = (
 """The parameters that name a request."""
 
 
-def _find(engine: Engine, method: str, named: dict[str, str | None]) -> list[Found]:
+def _find(
+    engine: Engine, method: str, named: dict[str, str | None], besides: str = ""
+) -> list[Found]:
     """Return the entries of a hash (by its first digits), a keyed request, or an operation."""
     given = {option: value for option, value in named.items() if value is not None}
     if given.keys() == {"digest"}:
@@ -92,8 +94,8 @@ def _find(engine: Engine, method: str, named: dict[str, str | None]) -> list[Fou
         name = _operation_name(given["scope"], given.get("id"), given.get("id_json"))
         return _find_named(engine, OnceGuard.mode, given["scope"], name)
     raise click.UsageError(
-        "Give the hash that a log line shows as key=..., or --endpoint, --identity and --key, "
-        "or --scope and --id (or --id-json)."
+        f"Give {besides}the hash that a log line shows as key=..., or --endpoint, --identity and "
+        "--key, or --scope and --id (or --id-json)."
     )
 
 
@@ -184,7 +186,7 @@ def inspect(
     elif older_than is not None:
         raise click.UsageError("--older-than belongs to --running.")
     else:
-        found = _find(this_engine(), method, named)
+        found = _find(this_engine(), method, named, "--running for all held claims, or ")
     rows = [_row(each) for each in found]
     if as_json:
         print_json(rows)

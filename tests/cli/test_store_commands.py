@@ -227,6 +227,13 @@ def test_what_is_not_named_in_full_or_cannot_be_asked_at_once_is_refused(argumen
     assert invoke(make_app(), *arguments.split()).exit_code == 2
 
 
+@pytest.mark.parametrize(("command", "names_it"), [("inspect", True), ("release", False)])
+def test_a_command_without_arguments_says_how_to_name_entries(command, names_it):
+    said = invoke(make_app(), command).stderr
+    assert "key=..." in said
+    assert ("--running" in said.split("Error: ")[1]) == names_it
+
+
 def test_a_damaged_claim_is_shown_as_unknown(redis_server, redis_url, monkeypatch):
     app = make_app(IDEMPOTENCE_STORAGE_URI=redis_url)
     redis_server.client().set("idempotence:2:key:pay:" + "a" * 32, b"Ccut", px=60_000)

@@ -1,12 +1,15 @@
 """The files of docs/deploy, with the application of the page about existing ones."""
 
 import configparser
+import json
 import os
 import re
 import shlex
 import shutil
 import sys
+from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from helpers.callers.node import MUST_RUN
@@ -20,6 +23,7 @@ from helpers.servers.processes import (
     all_at_once,
     free_port,
     run_to_end,
+    until,
 )
 
 DEPLOY = ROOT / "docs" / "deploy"
@@ -28,18 +32,22 @@ CONFIGURED = {}
 exec(text_of(DEPLOY / "gunicorn.conf.py"), CONFIGURED)
 COMPOSE = yaml.safe_load(text_of(DEPLOY / "compose.yaml"))["services"]
 POD = yaml.safe_load(text_of(DEPLOY / "kubernetes.yaml"))["spec"]["template"]["spec"]
+IMAGE = re.findall(r"(?m)^([A-Z]+) (.+)$", text_of(DEPLOY / "Dockerfile"))
+COMMAND = json.loads(dict(IMAGE)["CMD"])
 PROGRAM = "gunicorn --config gunicorn.conf.py"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The folder of a deployment: the two files of the page, and that of Gunicorn."""
+    """The folder of a deployment: the guarded application of the page, and our files."""
     folder = tmp_path_factory.mktemp("deployment")
     blocks = re.findall(r"(?ms)^```python\n(# ((?:wsgi|shop)\.py)\n.*?)^```$", text_of(PAGE))
     assert len(blocks) == 2
     for code, name in blocks:
-        (folder / name).write_text(code)
-    shutil.copy(DEPLOY / "gunicorn.conf.py", folder)
+        new = {"shop.py": "unguarded.py", "wsgi.py": "shop.py"}[name]
+        (folder / new).write_text(code.replace("from shop import", "from unguarded import"))
+    for name in ("gunicorn.conf.py", "wsgi.py"):
+        shutil.copy(DEPLOY / name, folder)
     return folder
 
 
@@ -52,12 +60,13 @@ def redis_of_compose():
 
 
 @pytest.fixture(scope="module")
-def environment(redis_of_compose):
+def environment(redis_of_compose, tmp_path_factory):
     secret = "an unguessable secret of some length"
     ours = {"FLASK_SECRET_KEY": secret, "FLASK_IDEMPOTENCE_STORAGE_URI": redis_of_compose.url}
     given = COMPOSE["web"]["environment"]
     assert set(given) == set(ours)
-    return {**os.environ, **ours}
+    metrics = tmp_path_factory.mktemp("metrics")
+    return {**os.environ, **ours, "PROMETHEUS_MULTIPROC_DIR": str(metrics)}
 
 
 class Deployed(Gunicorn):
@@ -66,7 +75,9 @@ class Deployed(Gunicorn):
 
     def __init__(self, folder, environment):
         super().__init__("wsgi:app", cwd=folder, env=environment)
-        self._program, self._arguments = PROGRAM.split(), ["wsgi:app"]
+        at, address, *rest = COMMAND[3:]
+        assert (at, address) == ("--bind", "0.0.0.0:8000")  # the test binds to a port of its own
+        self._program, self._arguments = COMMAND[:3], rest
 
 
 class DeployedNginx(Nginx):
@@ -79,7 +90,7 @@ class DeployedNginx(Nginx):
         self.port = free_port()
         replaced = {
             "listen 80;": f"listen {HOST}:{self.port};",
-            "server 127.0.0.1:8000;": f"server {HOST}:{self._upstream};",
+            "server web:8000;": f"server {HOST}:{self._upstream};",
         }
         self._serve(text_of(DEPLOY / "nginx.conf"), replaced)
 
@@ -109,6 +120,20 @@ class TestStarted:
     def test_gunicorn_runs_two_workers_that_share_their_claims(self, deployed):
         assert deployed.log.count("Booting worker") == CONFIGURED["workers"] == 2
         check_one_of_twenty(deployed, "directly")
+
+    def test_a_guest_has_the_address_that_the_proxy_names(self, deployed):
+        def ask(address):
+            headers = {"Idempotency-Key": "of two guests", "X-Forwarded-For": address}
+            return deployed.ask("/orders", "POST", headers).replayed
+
+        assert [ask(f"192.0.2.{last}") for last in (1, 2, 1)] == [False, False, True]
+
+    def test_the_metrics_forget_a_worker_that_ended(self, deployed, environment):
+        worker = psutil.Process(deployed.pid).children()[0]
+        file = Path(environment["PROMETHEUS_MULTIPROC_DIR"], f"gauge_livesum_{worker.pid}.db")
+        file.touch()
+        worker.terminate()
+        assert until(lambda: not file.exists(), 30)
 
     def test_doctor_warns_of_nothing_but_that_the_application_has_no_login(
         self, folder, environment
@@ -150,8 +175,24 @@ def test_running_views_get_the_time_that_gunicorn_gives_them():
     assert int(site[1]) > graceful
 
     assert unit["Service"]["ExecStart"] == f"/srv/shop/.venv/bin/{PROGRAM} wsgi:app"
-    assert COMPOSE["web"]["command"] == f"{PROGRAM} --bind 0.0.0.0:8000 wsgi:app"
-    assert shlex.join(container["args"]) == COMPOSE["web"]["command"]
+    assert shlex.join(COMMAND) == f"{PROGRAM} --bind 0.0.0.0:8000 wsgi:app"
+    assert container["args"] == COMMAND
+    assert "command" not in COMPOSE["web"]
+
+
+def test_the_containers_find_their_files_and_each_other():
+    assert COMPOSE["web"]["build"] == "."
+    steps = [
+        *("COPY requirements.txt ./", "RUN pip install --no-cache-dir -r requirements.txt"),
+        *("COPY . ./", "RUN useradd --system shop", "USER shop"),
+    ]
+    assert [f"{step} {rest}" for step, rest in IMAGE if step in ("COPY", "RUN", "USER")] == steps
+    [site] = COMPOSE["nginx"]["volumes"]
+    assert (DEPLOY / site.split(":")[0]).is_file()
+    service, port = re.search(r"server (\w+):(\d+);", text_of(DEPLOY / "nginx.conf")).groups()
+    assert service in COMPOSE
+    assert ("EXPOSE", port) in IMAGE
+    assert f"127.0.0.1:{port}/health" in COMPOSE["web"]["healthcheck"]["test"]
 
 
 def test_every_probe_asks_for_a_view_without_a_guard():
