@@ -1,4 +1,4 @@
-"""The shop in Chinese, for a browser that prefers it; the lab and the recipes are in English."""
+"""The pages in Chinese, for a browser that prefers it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ TEXTS: dict[str, str] = json.loads(
     Path(__file__).with_name("chinese.json").read_text(encoding="utf-8")
 )
 """English and Chinese."""
-
-IN_ENGLISH = {"lab", "recipes"}
-"""Blueprints for programmers."""
 
 
 def register(app: Flask) -> None:
@@ -29,8 +26,6 @@ def register(app: Flask) -> None:
 
 def language() -> str:
     """Return the language of the page; English is the default."""
-    if (request.blueprint or "").partition(".")[0] in IN_ENGLISH:
-        return "en"
     g.varies = True
     return request.accept_languages.best_match(("en", "zh"), default="en") or "en"
 

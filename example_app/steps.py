@@ -39,6 +39,8 @@ def hand_on() -> ResponseReturnValue:
         "amount": requested_amount(),
         "headers": {name: request.headers[name] for name in names if name in request.headers},
     }
+    operation = request.headers.get("Idempotency-Key", "")[:64]
+    database().write("INSERT INTO tries (operation) VALUES (?)", operation)
     with _one_at_a_time:
         worker = subprocess.run(  # noqa: S603 (a constant)
             COMMAND,

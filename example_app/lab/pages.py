@@ -20,6 +20,7 @@ from flask_idempotence import RepeatSubmit, no_repeat_submit
 from ..answers import wants_page
 from ..database import database
 from ..extensions import idempotence
+from ..languages import Lazy
 from . import runs, views
 from .events import INSERT, LANE
 from .runs import FAILURES, LONGEST_DELAY, MODES, MOST_REQUESTS, PATIENCE
@@ -41,7 +42,7 @@ def page(number: int | None = None) -> ResponseReturnValue:
 
 # A double click starts one run.
 @blueprint.post("/runs")
-@no_repeat_submit(1, "This run has just been started.")
+@no_repeat_submit(1, Lazy("This run has just been started."))
 def start() -> ResponseReturnValue:
     """Start a run, and respond without waiting for its end."""
     address = own_address()

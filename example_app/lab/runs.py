@@ -10,13 +10,14 @@ from typing import Any
 from flask import abort
 
 from ..database import database
+from ..languages import gettext
 
 MODES = {
-    "lock": "Lock: duplicates are refused",
-    "token": "Token: all requests carry the same token; one of them spends it",
-    "key": "Key: duplicates retry, and get the first response",
-    "wait": "Key with waiting: duplicates wait for the first response",
-    "none": "No guard, for comparison",
+    "lock": ("Lock", "Duplicates are refused."),
+    "token": ("Token", "All requests carry the same token; one of them spends it."),
+    "key": ("Key", "Duplicates retry, and get the first response."),
+    "wait": ("Key with waiting", "Duplicates wait for the first response."),
+    "none": ("No guard", "For comparison."),
 }
 FAILURES = {
     "none": "never",
@@ -28,8 +29,20 @@ MOST_REQUESTS = 200
 LONGEST_DELAY = 3000
 """Milliseconds."""
 
+NEEDS = (
+    "A run needs a mode, 1 to %(requests)s requests, a delay of 0 to %(delay)s milliseconds and a "
+    "kind of failure."
+)
 PATIENCE = 90
 """Seconds until the client of a run gives up."""
+
+
+VERDICTS = (
+    "%(sent)s placed no order.",
+    "%(sent)s placed one order.",
+    "%(sent)s placed %(effects)s orders: %(excess)s too many.",
+)
+"""By the number of orders."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +71,7 @@ def create(form: Mapping[str, str]) -> Run:
     requests = whole_number(form.get("requests"), 1, MOST_REQUESTS)
     delay = whole_number(form.get("delay"), 0, LONGEST_DELAY)
     if mode not in MODES or failure not in FAILURES or requests is None or delay is None:
-        abort(
-            400,
-            f"A run needs a mode, 1 to {MOST_REQUESTS} requests, a delay of 0 to {LONGEST_DELAY} "
-            "milliseconds and a kind of failure.",
-        )
+        abort(400, gettext(NEEDS) % {"requests": MOST_REQUESTS, "delay": LONGEST_DELAY})
     number = database().write(
         "INSERT INTO lab_runs (mode, requests, delay, failure, only_first, asked) "
         "VALUES (?, ?, ?, ?, ?, ?)",
@@ -93,10 +102,9 @@ def truth(run: Run) -> dict[str, Any]:
 
 def verdict(requests: int, effects: int) -> str:
     """Return the outcome of a run as a sentence."""
-    sent = "1 request" if requests == 1 else f"{requests} requests"
-    if effects > 1:
-        return f"{sent} placed {effects} orders: {effects - 1} too many."
-    return f"{sent} placed {'one' if effects else 'no'} order."
+    sent = gettext("1 request" if requests == 1 else "%(count)s requests") % {"count": requests}
+    values = {"sent": sent, "effects": effects, "excess": effects - 1}
+    return gettext(VERDICTS[min(effects, 2)]) % values
 
 
 def whole_number(text: str | None, least: int, most: int) -> int | None:

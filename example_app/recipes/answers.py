@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException
 from flask_idempotence import ConfigurationError
 
 from ..answers import wants_page
+from ..languages import gettext
 from .pages import Answer, form_urls, page
 
 LONGEST = 64
@@ -71,16 +72,20 @@ def read(response: Response) -> Answer:
     """Return the contents of an answer in JSON."""
     values = response.get_json()
     error = values.pop("error", None)
-    text = ", ".join(f"{name}: {word(value)}" for name, value in values.items())
+    texts = [
+        gettext("%(name)s: %(value)s") % {"name": gettext(name), "value": word(value)}
+        for name, value in values.items()
+    ]
+    text = gettext(", ").join(texts)
     status = HTTPStatus(response.status_code)
     return Answer(
         status=f"{status} {status.phrase}",
         outcome="wrong" if values.get("duplicates") else "neutral" if error else "right",
         is_replay="Idempotent-Replayed" in response.headers,
-        text=" ".join(filter(None, (error, text))),
+        text=" ".join(filter(None, (error and gettext(error), text))),
     )
 
 
 def word(value: Any) -> Any:
     """Return a value in words."""
-    return ("no", "yes")[value] if isinstance(value, bool) else value
+    return gettext(("no", "yes")[value]) if isinstance(value, bool) else value

@@ -116,8 +116,10 @@ def recipes(version: int) -> list[Recipe]:
             "Unique index",
             "For inserts. The index refuses a second order with the same reference. The guard "
             "replays the answer to the first.",
-            Form("unique-index", {"reference": fresh}, "Order"),
-            Form("unique-index/guarded", {"reference": fresh}, "Order, guarded by a key"),
+            Form("unique-index", {"reference": fresh}, "Place the order"),
+            Form(
+                "unique-index/guarded", {"reference": fresh}, "Place the order, guarded by a key"
+            ),
         ),
         Recipe(
             "Unique index that returns the row",

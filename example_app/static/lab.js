@@ -1,5 +1,6 @@
 // Starts a run of the lab, and shows its events until it is over.
 
+import { translate } from "./texts.js";
 import { Timeline } from "./timeline.js";
 
 const POLL_EVERY = 150; // milliseconds
@@ -13,7 +14,7 @@ const timeline = new Timeline(document.getElementById("timeline"));
 
 async function getJson(url) {
   const response = await fetch(url, { headers: { Accept: "application/json" } });
-  if (!response.ok) throw new Error(`The server answered ${response.status}.`);
+  if (!response.ok) throw new Error(translate("The server answered {status}.", response));
   return response.json();
 }
 
@@ -32,7 +33,7 @@ async function follow(url) {
   section.hidden = false;
   words.hidden = true;
   delete section.dataset.outcome;
-  verdict.textContent = "Running…";
+  verdict.textContent = translate("Running…");
   timeline.clear();
   for (let last = 0; ; await pause(POLL_EVERY)) {
     const news = await getJson(`${url}?after=${last}`);
@@ -63,7 +64,8 @@ async function start() {
     body: new FormData(form),
   });
   const answer = await response.json();
-  if (!response.ok) throw new Error(answer.detail ?? `The server answered ${response.status}.`);
+  const said = translate("The server answered {status}.", response);
+  if (!response.ok) throw new Error(answer.detail ?? said);
   history.replaceState(null, "", answer.page);
   showRun();
   await follow(answer.events);

@@ -25,6 +25,20 @@ const CHINESE = {
   "Process {pid}: {step}.": "进程 {pid}：{step}。",
   "Each step ran once. Processes: {processes}.": "每一步只执行一次。进程数：{processes}。",
   "Steps that ran: {names}.": "执行过的步骤：{names}。",
+  "Running…": "正在执行……",
+  "{words}{more} at {at} ms": "{at} 毫秒：{words}{more}",
+  " ({detail})": "（{detail}）",
+  ", ": "，",
+  sent: "已发送",
+  arrived: "到达服务端",
+  "view started": "视图开始执行",
+  ran: "执行完毕",
+  "ran again": "重复执行",
+  failed: "执行失败",
+  rejected: "被拒绝",
+  replayed: "重放",
+  "will retry": "将重试",
+  answered: "收到响应",
 };
 
 export function translate(text, values = {}) {

@@ -1,6 +1,8 @@
 // Draws the requests of a run: one lane each, time to the right. All lanes share a few paths, one
 // for each kind of stretch and of mark, so that 200 lanes are drawn as fast as two.
 
+import { translate } from "./texts.js";
+
 /* The stretch that each event begins, until the next event in its lane. */
 const STRETCHES = {
   sent: "way",
@@ -111,11 +113,12 @@ export class Timeline {
         .filter(({ what }) => !/^(claimed|completed|released|token_spent)$/.test(what))
         .map((event) => {
           const { what, detail, at } = event;
-          const more = detail ? ` (${detail})` : "";
-          const words = this.#isDuplicate(event) ? "ran again" : (WORDS[what] ?? what);
-          return `${words}${more} at ${Math.round(at - this.#began)} ms`;
+          const more = detail ? translate(" ({detail})", { detail }) : "";
+          const words = translate(this.#isDuplicate(event) ? "ran again" : (WORDS[what] ?? what));
+          const milliseconds = Math.round(at - this.#began);
+          return translate("{words}{more} at {at} ms", { words, more, at: milliseconds });
         })
-        .join(", "),
+        .join(translate(", ")),
     );
   }
 

@@ -1,16 +1,22 @@
-"""The shop in Chinese, for a browser that prefers it."""
+"""The pages in Chinese, for a browser that prefers it."""
 # ruff: noqa: RUF001 (Chinese punctuation)
 
 import re
 
 import pytest
+from helpers.repository import ROOT, text_of
 from helpers.servers.example import HTML
 
 from example_app import create_app, errors
 from example_app.catalogue import PRODUCTS
+from example_app.lab import runs
 from example_app.languages import TEXTS
+from example_app.recipes.pages import recipes
 
 CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.8"}
+SHOWN = re.compile(r"(?s)<(pre|code)\b.*?</\1>|<[^>]+>")
+"""Code and tags."""
+
 ENGLISH_WORDS = re.compile(r"[A-Za-z]?[a-z]+(?: [a-z]+)+")
 
 
@@ -32,6 +38,12 @@ def test_each_text_of_the_templates_is_translated(app):
             texts.add(found if isinstance(found, str) else found and found[0])
     in_code = {text for each in PRODUCTS.values() for text in (each.name, each.text)}
     in_code |= {text for pair in errors.TEXTS.values() for text in pair}
+    in_code |= {text for pair in runs.MODES.values() for text in pair}
+    in_code |= {*runs.FAILURES.values(), *runs.VERDICTS, runs.NEEDS}
+    for recipe in recipes(1):
+        in_code |= {recipe.title, recipe.text}
+        for form in (recipe.technique, recipe.guard):
+            in_code |= {form.label, *form.fields}
     assert (texts | in_code) - {None} - set(TEXTS) == set()
 
 
@@ -44,24 +56,47 @@ def test_a_translation_keeps_names_and_marks():
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/products/mug", "/checkout/mug", "/orders", "/orders/clear", "/pay", "/nowhere"],
+    [
+        *("/", "/products/mug", "/checkout/mug", "/orders", "/orders/clear", "/pay", "/nowhere"),
+        *("/lab", "/recipes"),
+    ],
 )
 def test_a_page_is_in_chinese_or_in_english(client, path):
     page = client.get(path, headers={**HTML, **CHINESE})
     assert '<html lang="zh-CN">' in page.text
     assert "Accept-Language" in page.headers["Vary"]
-    assert ENGLISH_WORDS.findall(re.sub(r"(?s)<pre>.*?</pre>|<[^>]+>", "", page.text)) == []
+    assert ENGLISH_WORDS.findall(SHOWN.sub("", page.text)) == []
     for language in ("en", "fr", "en-GB,en;q=0.9,zh;q=0.8"):
         other = client.get(path, headers={**HTML, "Accept-Language": language})
         assert '<html lang="en">' in other.text
         assert not re.search("[\u4e00-\u9fff]", other.text)
 
 
-@pytest.mark.parametrize("path", ["/lab", "/recipes"])
-def test_the_lab_and_the_recipes_are_in_english(client, path):
-    page = client.get(path, headers={**HTML, **CHINESE})
-    assert '<html lang="en">' in page.text
-    assert not re.search("[\u4e00-\u9fff]", page.text)
+def test_punctuation_in_chinese_is_of_full_width():
+    halfwidth = re.compile(r"[\u4e00-\u9fff][,;:?!]|[\u4e00-\u9fff]\.(?!\w)")
+    assert [text for text in TEXTS.values() if halfwidth.search(text)] == []
+
+
+def test_what_the_scripts_say_is_translated():
+    folder = ROOT / "example_app" / "static"
+    known = set(re.findall(r'(?m)^  (?:"(.+?)"|(\w+)):', text_of(folder / "texts.js")))
+    known = {quoted or bare for quoted, bare in known}
+    for name in ("lab", "timeline", "pay", "like"):
+        said = re.findall(r'translate\(\s*"([^"]+)"', text_of(folder / f"{name}.js"))
+        assert set(said) - known == set(), name
+
+
+def test_an_answer_of_a_recipe_is_in_chinese(app, client):
+    headers = {**HTML, **CHINESE}
+    pages = [
+        client.post("/recipes/unique-index", data={"reference": "A-1"}, headers=headers)
+        for _ in range(2)
+    ]
+    app.extensions["example_recipes"].engine.dispose()
+    shown = [re.search(r'(?s)class="plain">(.*?)<', page.text)[1] for page in pages]
+    assert shown == ["编号：1", "这个业务编号已有订单。"]
+    script = client.post("/recipes/unique-index", data={"reference": "A-1"}, headers=CHINESE)
+    assert script.json["error"] == "There is an order with this reference."
 
 
 def test_an_order_a_mistake_and_a_repeat_are_in_chinese(client):

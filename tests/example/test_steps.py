@@ -44,10 +44,12 @@ def test_another_process_carries_out_the_steps_that_are_left(client, finished):
     replay = pay(client)
     assert (replay.json, replay.headers["Idempotent-Replayed"]) == (answer.json, "true")
     assert len(steps(client)) == 3
-    assert client.get("/api/payments").json["count"] == 1
+    paid = client.get("/api/payments").json
+    assert (paid["count"], paid["tries"]) == (1, 3)  # the killed one and the replay count
 
 
 def test_a_refusal_of_the_worker_is_the_answer(client):
     assert pay(client, headers={}).headers["Idempotence-Refusal"] == "key-missing"
     assert pay(client, amount=0).status_code == 400
     assert steps(client) == []
+    assert client.get("/api/payments").json["tries"] == 1
