@@ -24,6 +24,7 @@ from flask import (
     has_request_context,
     request,
 )
+from markupsafe import escape
 from werkzeug.exceptions import HTTPException
 
 from ..config.settings import Config
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("flask_idempotence")
 
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
+
+_STYLE = (
+    '<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>body {'
+    "font: 1.1em/1.5 system-ui; margin: 3em auto; max-width: 36em; padding: 0 1em}</style>"
+)
 
 _LONGEST_ACCEPT = 1024
 """Werkzeug takes the square of its length for an `Accept` of blanks; browsers send some 150."""
@@ -182,6 +188,15 @@ class Refusal(IdempotenceError, HTTPException):
         response_state(request).headers.update(headers)
         return response
 
+    def _page_of(self, name: str, environ: WSGIEnvironment | None) -> str:
+        """Return the page; a text of the application's is in a language that only it knows."""
+        is_ours = self.description in (type(self).description, self.page)
+        return (
+            f"<!doctype html>\n<html{' lang=en' if is_ours else ''}>\n{_STYLE}\n"
+            f"<title>{self.code} {name}</title>\n<h1 lang=en>{name}</h1>\n"
+            f"{self.get_description(environ)}\n"
+        )
+
     def get_headers(
         self, environ: WSGIEnvironment | None = None, scope: dict[str, object] | None = None
     ) -> list[tuple[str, str]]:
@@ -196,11 +211,13 @@ class Refusal(IdempotenceError, HTTPException):
         return headers
 
     def get_body(
-        self, environ: WSGIEnvironment | None = None, scope: dict[str, object] | None = None
+        self,
+        environ: WSGIEnvironment | None = None,
+        scope: dict[str, object] | None = None,  # noqa: ARG002 - Werkzeug's own has it
     ) -> str:
         """Return the body of the answer: a problem document, or an HTML page."""
         if _prefers_html(environ):
-            return super().get_body(environ, scope)
+            return self._page_of(escape(self.name), environ)
         problem = self.problem
         try:  # as the application writes JSON, its keys in the order of RFC 9457
             text = current_app.json.dumps(problem, sort_keys=False)

@@ -78,6 +78,15 @@ def test_the_page_of_every_refusal_speaks_to_people(slug):
     assert json.loads(body_of(slug))["detail"] != REFUSALS[slug].page
 
 
+@pytest.mark.parametrize(("text", "language"), [(None, " lang=en"), ("请勿重复提交", "")])
+def test_a_page_without_a_stylesheet_is_legible_and_in_the_language_of_its_text(text, language):
+    page = refused(locked_app(text), Accept="text/html").text
+    assert f"<html{language}>" in page
+    assert "<h1 lang=en>Conflict</h1>" in page
+    assert '<meta name="viewport"' in page
+    assert "max-width" in page
+
+
 def test_an_error_handler_gets_the_text_that_its_client_can_read():
     app = make_app()
     app.add_url_rule("/", "pay", one_time_token(lambda: "paid"), methods=["POST"])
