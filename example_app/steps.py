@@ -32,7 +32,7 @@ _one_at_a_time = threading.Lock()
 def hand_on() -> ResponseReturnValue:
     """Hand a payment to a worker. Nobody answers if it is killed: the connection is cut."""
     names = ("Idempotency-Key", "X-Example-Kill")
-    told = {
+    work = {
         "database": str(database().path.resolve()),
         "secret": str(current_app.secret_key),
         "sender": request.remote_addr,
@@ -44,7 +44,7 @@ def hand_on() -> ResponseReturnValue:
     with _one_at_a_time:
         worker = subprocess.run(  # noqa: S603 (a constant)
             COMMAND,
-            input=json.dumps(told),
+            input=json.dumps(work),
             capture_output=True,
             text=True,
             check=False,

@@ -56,21 +56,21 @@ def write_row(step: str) -> int:
     return number
 
 
-def answer(told: dict[str, Any]) -> dict[str, Any]:
+def answer(work: dict[str, Any]) -> dict[str, Any]:
     """Return the response to a request."""
-    engine = create_engine(f"sqlite:///{told['database']}")
+    engine = create_engine(f"sqlite:///{work['database']}")
     session.configure(bind=engine)
     store = SqlStore(engine)
     store.create_table()
     app = Flask(__name__)
-    app.config.update(SECRET_KEY=told["secret"], IDEMPOTENCE_LEASE=LEASE)
+    app.config.update(SECRET_KEY=work["secret"], IDEMPOTENCE_LEASE=LEASE)
     idempotence.init_app(app, store=store)
     app.register_blueprint(blueprint)
     response = app.test_client().post(
         PATH,
-        json={"amount": told["amount"]},
-        headers=told["headers"],
-        environ_overrides={"REMOTE_ADDR": told["sender"]},
+        json={"amount": work["amount"]},
+        headers=work["headers"],
+        environ_overrides={"REMOTE_ADDR": work["sender"]},
     )
     return {"status": response.status, "headers": [*response.headers], "body": response.text}
 

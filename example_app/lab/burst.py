@@ -49,9 +49,9 @@ class Burst:
         await asyncio.sleep(0)  # every lane has sent its request
         await self._write("UPDATE lab_runs SET began = ? WHERE number = ?", [(began, number)])
         while not answers.done():
-            await self._write(self._plan["insert"], self._noted())
+            await self._write(self._plan["insert"], self._take_events())
             await asyncio.wait([answers], timeout=WRITES_EVERY)
-        await self._write(self._plan["insert"], self._noted())
+        await self._write(self._plan["insert"], self._take_events())
         ended = time.time()
         await self._write("UPDATE lab_runs SET ended = ? WHERE number = ?", [(ended, number)])
         self._database.close()
@@ -65,13 +65,13 @@ class Burst:
                     status, pause = await self._send(lane, connection)
                     tries_left -= 1
                     if not tries_left or status != HTTPStatus.CONFLICT or pause is None:
-                        self._note(lane, "answered", str(status))
+                        self._add_event(lane, "answered", str(status))
                         return
-                    self._note(lane, "will retry", str(status))
+                    self._add_event(lane, "will retry", str(status))
                     await asyncio.sleep(min(pause, LONGEST_PAUSE))
                     connection = await self._connect()
         except (OSError, ValueError, IndexError) as error:  # a TimeoutError is an OSError
-            self._note(lane, "no answer", type(error).__name__)
+            self._add_event(lane, "no answer", type(error).__name__)
 
     async def _connect(self) -> Any:
         async with self._connecting:
@@ -81,7 +81,7 @@ class Burst:
         if isinstance(connection, BaseException):
             raise connection
         reader, writer = connection
-        self._note(lane, "sent")  # noted first: the response may be very quick
+        self._add_event(lane, "sent")  # written first: the response may be very quick
         writer.write(self._request(lane))
         try:
             head, _, _ = (await reader.read()).partition(b"\r\n\r\n")
@@ -107,12 +107,12 @@ class Burst:
         lines = [f"POST {self._plan['path']} HTTP/1.1", *map(": ".join, headers.items())]
         return "\r\n".join([*lines, "", ""]).encode()
 
-    def _note(self, lane: int, what: str, detail: str | None = None) -> None:
+    def _add_event(self, lane: int, what: str, detail: str | None = None) -> None:
         self._events.append((self._plan["run"], lane, what, detail, time.time()))
 
-    def _noted(self) -> list[tuple[Any, ...]]:
-        noted, self._events = self._events, []
-        return noted
+    def _take_events(self) -> list[tuple[Any, ...]]:
+        taken, self._events = self._events, []
+        return taken
 
     async def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
         # In a thread: waiting for the database here would delay the responses.

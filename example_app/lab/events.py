@@ -55,7 +55,7 @@ def receiver_of(signal: NamedSignal) -> Any:
 
     def receive(_: Flask, error: Any = None, **more: Any) -> None:
         del more
-        note(signal.name, getattr(error, "slug", None))
+        write_event(signal.name, getattr(error, "slug", None))
 
     return receive
 
@@ -65,7 +65,7 @@ def lane_of_request() -> int | None:
     return runs.whole_number(request.headers.get(LANE), 0, runs.MOST_REQUESTS)
 
 
-def note(what: str, detail: str | None = None) -> int:
+def write_event(what: str, detail: str | None = None) -> int:
     """Record an event of the current request, and return the event's number.
 
     Return 0 for a request that belongs to no run.

@@ -12,7 +12,7 @@ from flask_idempotence import idempotent, no_repeat_submit, one_time_token
 
 from ..database import database
 from . import runs
-from .events import lane_of_request, note
+from .events import lane_of_request, write_event
 
 blueprint = Blueprint("requests", __name__, url_prefix="/runs/<int:run>")
 
@@ -20,7 +20,7 @@ blueprint = Blueprint("requests", __name__, url_prefix="/runs/<int:run>")
 @blueprint.before_request
 def arrive() -> None:
     """Record the arrival of a request, which may be long after it was sent."""
-    note("arrived")
+    write_event("arrived")
 
 
 @blueprint.post("/none", endpoint="none")
@@ -61,7 +61,7 @@ def behind_a_key_with_waiting(run: int) -> ResponseReturnValue:
 def work(number: int) -> ResponseReturnValue:
     """Take some time, then place an order; or fail, if the run asks for it."""
     run = runs.find(number)
-    began = note("began")
+    began = write_event("began")
     fails = run.failure != "none" and not (run.only_first and was_called_before(number, began))
     try:
         time.sleep(run.delay)
@@ -72,7 +72,7 @@ def work(number: int) -> ResponseReturnValue:
         )
         return jsonify(success=True), HTTPStatus.CREATED
     finally:
-        note("failed" if fails else "ran")
+        write_event("failed" if fails else "ran")
 
 
 def was_called_before(run: int, began: int) -> bool:
