@@ -1,5 +1,4 @@
 """The Chinese pages have the code, outline, links, names and figures of the English ones."""
-# ruff: noqa: RUF001 (Chinese punctuation)
 
 import re
 from itertools import zip_longest
