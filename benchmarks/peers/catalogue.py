@@ -107,6 +107,19 @@ PEERS = (
         header="X-Idempotent-Key",
     ),
     Peer(
+        name="idemkit",
+        title="idemkit",
+        package="idemkit",
+        requirements=("idemkit[redis]", "flask", "gunicorn"),
+        service="idemkit_",
+        settings=(
+            "`WSGIIdempotencyMiddleware` with `RedisBackend`, `scope` names the user, "
+            "`require_key_for_mutations=True`. Under Werkzeug's own server its requests hang, so "
+            "it runs under Gunicorn, as all here that have no ASGI."
+        ),
+        told=("flask", "redis"),
+    ),
+    Peer(
         name="django-idempotency-key",
         title="django-idempotency-key",
         package="django-idempotency-key",
