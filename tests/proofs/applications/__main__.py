@@ -8,6 +8,7 @@ on. A difference has a cause in `suites.CAUSES`, or it is a fault: then the exit
 import argparse
 import contextlib
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -153,6 +154,7 @@ def main():
     parser.add_argument("--kept", action="store_true", help="report what is kept, run nothing")
     parser.add_argument("--report", type=Path, help="where to write the tables")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the servers, too
     with Servers() as servers:
         all_found = [judge(name, options, servers) for name in options.names]
     (options.report.write_text if options.report else sys.stdout.write)(report(all_found))
