@@ -11,38 +11,47 @@ OPEN_AFTER = 3
 """Time-outs in a row that open the circuit."""
 
 PROBE_EVERY = 0.5
-"""Seconds between two operations that are sent while it is open."""
+"""Seconds from one operation that is sent while it is open to the next."""
 
 
 class CircuitBreaker:
+    """Counts the time-outs of one server, or of its replicas.
+
+    Attributes:
+        timeouts: how many there were in a row.
+    """
+
     def __init__(self) -> None:
         self._begin()
         call_in_children(self._begin)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._timeouts = 0  # in a row
+        self.timeouts = 0
         self._probe_at = 0.0
         self._answered = 0.0  # when the last operation began that was answered
 
-    def allows(self) -> bool:
-        """Whether the circuit is closed, or this operation is the probe."""
-        if self._timeouts < OPEN_AFTER:
+    def allows(self, probed_until: float = 0.0) -> bool:
+        """Return whether the circuit is closed, or this operation is the probe.
+
+        The next probe is counted from the time `probed_until`, if that is to come.
+        """
+        if self.timeouts < OPEN_AFTER:
             return True
         with self._lock:
             now = time.monotonic()
             if now < self._probe_at:
                 return False
-            self._probe_at = now + PROBE_EVERY
+            self._probe_at = max(now, probed_until) + PROBE_EVERY
             return True
 
     def record(self, began: float, *, timed_out: bool) -> None:
-        """Note how an operation has ended, one that was sent."""
+        """Record how an operation ended that was sent."""
         if not timed_out:
-            self._timeouts, self._answered = 0, max(began, self._answered)
+            self.timeouts, self._answered = 0, max(began, self._answered)
         elif began > self._answered:  # else it says nothing about the server now
             with self._lock:
-                self._timeouts += 1
+                self.timeouts += 1
                 self._probe_at = time.monotonic() + PROBE_EVERY
 
     def probe_next(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -16,16 +15,11 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from ..circuit import CircuitBreaker
 from .deadlines import deadline
 from .link import Command, Link, Reply, pack
 
 Address = tuple[str, int]
-
-OPEN_AFTER = 3
-"""Failures in a row that open the circuit."""
-
-PROBE_EVERY = 0.5
-"""Seconds from the end of one probe to the next."""
 
 _MIN_SAMPLE = 0.05
 """Seconds. A shorter time-out does not count as a failure of the server."""
@@ -42,31 +36,6 @@ _WAIT_MARGIN = 0.15
 
 class CircuitOpenError(RedisConnectionError):
     """The circuit is open: the server has not been asked."""
-
-
-class CircuitBreaker:
-    """Of one server, or of its replicas."""
-
-    __slots__ = ("_lock", "_next_probe", "failures")
-
-    def __init__(self) -> None:
-        self.failures: int = 0
-        self._next_probe = 0.0
-        self._lock = threading.Lock()
-
-    def allows(self) -> bool:
-        """Whether the circuit is closed, or this operation is the probe."""
-        if self.failures < OPEN_AFTER:
-            return True
-        with self._lock:
-            if time.monotonic() < self._next_probe:
-                return False
-            self._next_probe = deadline.at + PROBE_EVERY
-            return True
-
-    def record_failure(self) -> None:
-        self.failures += 1
-        self._next_probe = time.monotonic() + PROBE_EVERY
 
 
 class NotReplicatedError(ResponseError):
@@ -87,14 +56,13 @@ class Node:
         self.connect = connect
         self.host = host
         self.failed_at: float = 0.0  # on the monotonic clock
+        self._breaker = CircuitBreaker()
+        self._replicas_breaker = CircuitBreaker()
         self.forget()
 
     def forget(self) -> None:
         """Drop all connections without closing them: in a child process they are the parent's."""
         self._idle: list[Link] = []
-        self._breaker = CircuitBreaker()
-        self._replicas_breaker = CircuitBreaker()
-        self._answered = 0.0  # when the last operation began that was answered
 
     def drop_idle(self) -> None:
         """Close the connections, and those in use when they come back."""
@@ -110,9 +78,9 @@ class Node:
         """
         # An urgent renewal is sent anyway: the lease may end before the next probe.
         breaker, idle = self._breaker, self._idle
-        if breaker.failures and not deadline.now.is_short and not breaker.allows():
+        if breaker.timeouts and not deadline.now.is_short and not breaker.allows(deadline.at):
             raise CircuitOpenError(
-                f"The circuit breaker is open: {breaker.failures} time-outs in a row."
+                f"The circuit breaker is open: {breaker.timeouts} time-outs in a row."
             )
         while idle:
             try:
@@ -159,23 +127,22 @@ class Node:
             if not isinstance(error, _REFUSE_ALL):
                 deadline.update(may_have_arrived=True)
             raise
-        self._breaker.failures = 0
-        self._answered = started
+        self._breaker.record(started, timed_out=False)
         self.put_back(connection, home)
         return replies
 
     def _wait_for_replicas(self, connection: Link, wanted: int) -> NotReplicatedError | None:
         """Wait until replicas have the last write of a connection, or fail at once as they did."""
         breaker, count = self._replicas_breaker, 0
-        if breaker.allows():
-            left = deadline.left()
+        if breaker.allows(deadline.at):
+            started, left = time.monotonic(), deadline.left()
             patience = max(left - _WAIT_MARGIN, left / 2)
             wait = pack("WAIT", wanted, max(1, int(patience * 1000)))
             [count] = connection.exchange(wait, 1)
-            if isinstance(count, int) and count >= wanted:
-                breaker.failures = 0
+            are_enough = isinstance(count, int) and count >= wanted
+            breaker.record(started, timed_out=not are_enough)
+            if are_enough:
                 return None
-            breaker.record_failure()
             if not isinstance(count, int):  # a server that is demoted closes its connections
                 self.drop_idle()
         return NotReplicatedError(f"The write has reached {count} replicas in time, not {wanted}.")
@@ -186,10 +153,9 @@ class Node:
         if isinstance(error, CircuitOpenError):
             return
         if isinstance(error, RedisTimeoutError) or now >= deadline.at:
-            # Three urgent renewals would soon open the circuit. An operation that began before
-            # one that was answered says nothing about the server now.
-            if took >= _MIN_SAMPLE and not deadline.now.is_short and started > self._answered:
-                self._breaker.record_failure()
+            # Three urgent renewals would soon open the circuit.
+            if took >= _MIN_SAMPLE and not deadline.now.is_short:
+                self._breaker.record(started, timed_out=True)
         elif isinstance(error, RedisError | OSError):
-            self._breaker.failures = 0  # it refuses: that costs no time
+            self._breaker.record(started, timed_out=False)  # it refuses: that costs no time
             self.drop_idle()  # the others may be dead, too

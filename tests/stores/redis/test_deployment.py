@@ -17,10 +17,11 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import Outcome, Renewal
+from flask_idempotence.stores.circuit import OPEN_AFTER
 from flask_idempotence.stores.redis.cluster import Cluster
 from flask_idempotence.stores.redis.deployment import Deployment
 from flask_idempotence.stores.redis.link import deadline, pack
-from flask_idempotence.stores.redis.node import OPEN_AFTER, CircuitOpenError, Node, Quorum
+from flask_idempotence.stores.redis.node import CircuitOpenError, Node, Quorum
 
 KEYS = ["a", "b", "c", "d", "e"]
 GROUPS = [[1, 3], [0], [2, 4]]

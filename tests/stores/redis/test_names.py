@@ -13,10 +13,10 @@ from helpers.store_assertions import answers, works
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
+from flask_idempotence.stores.circuit import OPEN_AFTER
 from flask_idempotence.stores.redis import link
 from flask_idempotence.stores.redis import names as module
 from flask_idempotence.stores.redis.names import Names
-from flask_idempotence.stores.redis.node import OPEN_AFTER
 
 PATIENCE = 10
 """Seconds after which a wait has no end."""
