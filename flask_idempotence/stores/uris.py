@@ -6,7 +6,7 @@ import importlib.util
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..config.settings import NAMESPACE
@@ -71,12 +71,6 @@ _MISTAKES = (
         r"(mysql|mariadb)(\+\w+)?:(//)?[^/?]*/?(\?|$)",
         "the name of the database follows the host: mysql+pymysql://user@host/shop.",
     ),
-    (
-        rf"(?!(memory|{_REDIS}|({'|'.join(_DRIVERS)})(\+\w+)?):)",
-        "the scheme must be one of "
-        + ", ".join(f"{name}://" for name in ("memory", *_OF_REDIS, *_DRIVERS))
-        + ".",
-    ),
     # redis-py would read the rest as another server, or as another database.
     (f"({_REDIS}):(?!//)", "two slashes follow the scheme: redis://host:6379/0"),
     (f"({_REDIS}):.*#", "a bare '#' ends a URI. Write it as %23, as in a password."),
@@ -109,16 +103,16 @@ def open_store(uri: str, options: Mapping[str, Any]) -> Store:
     for beginning, remedy in _MISTAKES:
         if re.match(beginning, uri):
             raise ConfigurationError(f"{_URI}: {remedy}")
+    named = [
+        open_it
+        for names, more, open_it in _STORES
+        if re.match(f"({'|'.join(map(re.escape, names))}){more}:", uri)
+    ]
+    if not named:
+        schemes = ", ".join(f"{name}://" for names, *_ in _STORES for name in names)
+        raise ConfigurationError(f"{_URI}: the scheme must be one of {schemes}.")
     try:
-        if uri.startswith("memory:"):
-            return MemoryStore(**options)
-        if re.match(f"({_REDIS}):", uri):
-            from .redis.clients import deployment_at
-            from .redis.store import RedisStore
-
-            deployment, own = deployment_at(uri, options)
-            return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not the public type
-        return _sql_store_at(uri, **options)
+        return named[0](uri, **options)
     except TypeError as error:
         raise ConfigurationError(f"{_OPTIONS}: {error}") from None
     except ConfigurationError as error:
@@ -149,6 +143,18 @@ def sql_store_class() -> type[SqlStore]:
     from .sql import SqlStore
 
     return SqlStore
+
+
+def _memory_store_at(_: str, **options: Any) -> MemoryStore:
+    return MemoryStore(**options)
+
+
+def _redis_store_at(uri: str, **options: Any) -> Store:
+    from .redis.clients import deployment_at
+    from .redis.store import RedisStore
+
+    deployment, own = deployment_at(uri, options)
+    return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not the public type
 
 
 def _sql_store_at(uri: str, *, deadline: float = 1.0, **options: Any) -> SqlStore:
@@ -200,3 +206,11 @@ def _relax(connection: DBAPIConnection, _record: object) -> None:
         connection._usock.settimeout(None)  # noqa: SLF001 - of pg8000
     else:
         connection._read_timeout = None  # noqa: SLF001 - of PyMySQL
+
+
+_STORES: tuple[tuple[tuple[str, ...], str, Callable[..., Store]], ...] = (
+    (("memory",), "", _memory_store_at),
+    (_OF_REDIS, "", _redis_store_at),
+    (tuple(_DRIVERS), r"(\+\w+)?", _sql_store_at),
+)
+"""The stores: the schemes of each, a pattern that may follow them, and its opener."""
