@@ -1,4 +1,4 @@
-"""Statements on the driver's cursor: the same as by way of SQLAlchemy, errors included."""
+"""The store's connections: what is sent on them, and who gets the next one."""
 
 import logging
 import threading
@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager, nullcontext
 
 import pytest
-from helpers.servers.processes import until
+from helpers.servers.processes import all_at_once, until
 from helpers.sql_stores import interrupted_after, sql_store
 from helpers.store_assertions import claim, fill, owner, timed_failure
 from sqlalchemy import Engine, NullPool, create_engine, event, text
@@ -14,6 +14,7 @@ from sqlalchemy import Engine, NullPool, create_engine, event, text
 from flask_idempotence import SqlStore
 from flask_idempotence.errors import StoreError, StoreNotReady
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Renewal, Running
+from flask_idempotence.stores.sql.pool import Ask
 
 OTHER = bytes(range(16))
 DRIVERS = ["psycopg", "psycopg2", "pg8000"]
@@ -265,3 +266,28 @@ def test_a_transaction_that_fails_is_rolled_back_without_the_help_of_the_pool(on
     with store.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM flask_idempotence")
     assert claim(store) == Claimed()
+
+
+@pytest.mark.parametrize(("waited", "is_handed_over"), [(0, False), (1, True)])
+def test_a_connection_is_handed_over_only_to_a_caller_that_has_waited(
+    on_sqlite, waited, is_handed_over
+):
+    """A handover for each operation would cost a change of threads, and never one is unfair."""
+    lender, ask = on_sqlite._pool, Ask()
+    with lender.connection(time.monotonic() + 2) as lent:
+        ask.since -= waited
+        lender._waiting.append(ask)
+    assert ask.look.is_set()
+    assert (ask.served is lent) is is_handed_over
+    assert (lender._take_idle() is lent) is not is_handed_over
+
+
+def test_many_threads_share_one_connection(tmp_path):
+    url = f"sqlite:///{tmp_path}/app.db"
+    with sql_store(url, deadline=30, pool_size=1, max_overflow=0) as store:
+
+        def ten():
+            return [claim(store, owner().hex()) for _ in range(10)]
+
+        assert all_at_once([ten] * 16) == [[Claimed()] * 10] * 16
+        assert len(store._pool._open) == 1

@@ -73,15 +73,18 @@ class Scene:
 
     def __init__(self, url, place):
         url = make_url(url)
+        driver = url.get_driver_name()
         self.valve, self.resolver = Valve(url.port), Resolver()
         options = {}
         if place in ("full pool", "give-back"):
             options = {"pool_size": 2, "max_overflow": 0}
         if place == "TLS":
-            key = {"psycopg": "sslmode", "pg8000": "ssl_context", "pymysql": "ssl"}
-            options["connect_args"] = {key[url.get_driver_name()]: tls_for(url)}
-        elif url.get_driver_name() == "psycopg":
+            key = {"pg8000": "ssl_context", "pymysql": "ssl"}.get(driver, "sslmode")
+            options["connect_args"] = {key: tls_for(driver)}
+        elif driver.startswith("psycopg"):
             options["connect_args"] = {"sslmode": "disable", "gssencmode": "disable"}
+        if driver == "psycopg2":  # which looks names up in C, where no resolver of ours is asked
+            options["connect_args"]["hostaddr"] = HOST
         self.url = url.set(host=NAME, port=self.valve.port)
         self.listeners = []
         for address in SILENT:  # on the valve's port
@@ -109,8 +112,8 @@ class Scene:
         self.resolver.is_silent, self.resolver.addresses = False, [HOST]
 
 
-def tls_for(url):
-    if url.get_driver_name() == "psycopg":
+def tls_for(driver):
+    if driver.startswith("psycopg"):
         return "require"
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
