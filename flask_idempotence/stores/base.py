@@ -177,7 +177,7 @@ class Store(ABC):
             One outcome each, in order: STALE where the claim has ended or is not the owner's.
 
         Raises:
-            StoreError: not all was answered. A store made of several servers notes the outcomes of
+            StoreError: not all was answered. A store made of several servers lists the outcomes of
                 the others in its `answers`, since their leases are renewed all the same.
         """
 

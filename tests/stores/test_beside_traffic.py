@@ -1,4 +1,4 @@
-"""Changes around a store while requests run: the clock, the password, a purge by hand."""
+"""Changes around a store while requests run: a clock that jumps, a purge by hand."""
 
 import itertools
 import threading
@@ -8,14 +8,10 @@ from collections import Counter
 import pytest
 from flask import request
 from helpers.apps import make_app
-from helpers.servers.processes import HOST, all_at_once
-from helpers.store_assertions import timed_failure, works
-from redis import Redis
-from redis.credentials import CredentialProvider
+from helpers.servers.processes import all_at_once
 
-from flask_idempotence import RedisStore, idempotent
+from flask_idempotence import idempotent
 from flask_idempotence.engine import engine_of
-from flask_idempotence.stores.circuit import OPEN_AFTER
 
 CALLERS, KEYS = 8, 15
 
@@ -87,27 +83,3 @@ def test_a_purge_beside_requests_takes_no_claim_from_a_view_that_runs(redis_url)
     assert set(found) <= {200, 409}
     assert found.count(200) >= len(keys)
     assert shop.overlaps == 0
-
-
-class Rotating(CredentialProvider):
-    password = "old"
-
-    def get_credentials(self):
-        return "shop", self.password
-
-
-def test_a_password_that_changes_is_a_refusal_until_the_provider_knows_it(fresh_redis):
-    user = ("ACL", "SETUSER", "shop", "on", "resetpass", "~*", "&*", "+@all")
-    server, provider = fresh_redis.client(), Rotating()
-    server.execute_command(*user, ">old")
-    store = RedisStore(Redis(HOST, fresh_redis.port, credential_provider=provider))
-    works(store)
-    server.execute_command(*user, ">new")
-    works(store)  # a connection stays the user's
-    store._deployment.close()
-    for _ in range(2 * OPEN_AFTER):
-        error, _ = timed_failure(store.ping)
-        assert "AuthenticationError" in str(error)
-        assert not error.sent
-    provider.password = "new"
-    works(store)

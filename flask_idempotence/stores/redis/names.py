@@ -95,7 +95,7 @@ class Names:
                 return self._under_way[question]
             began, look_up = self._under_way[question] = time.monotonic(), Future()
         run = partial(self._run, look_up, question)
-        # Without the lock: under gevent, starting a thread lets others run.
+        # It holds no lock here: under gevent, starting a thread lets others run.
         if _is_address(question) or not start_daemon(run, "flask-idempotence-names"):
             run()
         return began, look_up

@@ -92,10 +92,10 @@ class Node:
             connection.disconnect()
         started = time.monotonic()
         try:
-            # The list of now: sentinels may have led to a new primary.
+            # It belongs to the list of now: sentinels may have led to a new primary.
             return self.connect(), self._idle
         except BaseException as error:
-            self._note_failure(error, started)
+            self._count_failure(error, started)
             raise
 
     def put_back(self, connection: Link, home: list[Link]) -> None:
@@ -120,7 +120,7 @@ class Node:
                 replies[-1] = problem or replies[-1]
         except BaseException as error:
             connection.disconnect()  # a part of the replies may still come
-            self._note_failure(error, started)
+            self._count_failure(error, started)
             has_waited = time.monotonic() - started >= deadline.now.length * _FAIR_SHARE
             if isinstance(error, RedisTimeoutError) and has_waited:
                 self.drop_idle()  # likewise; connecting may have taken the most of the time
@@ -147,7 +147,7 @@ class Node:
                 self.drop_idle()
         return NotReplicatedError(f"The write has reached {count} replicas in time, not {wanted}.")
 
-    def _note_failure(self, error: BaseException, started: float) -> None:
+    def _count_failure(self, error: BaseException, started: float) -> None:
         self.failed_at = now = time.monotonic()
         took = now - started
         if isinstance(error, CircuitOpenError):

@@ -68,7 +68,7 @@ class SentinelService(Deployment):
             try:
                 address = manager.discover_master(self._service)
             except RedisConnectionError as error:
-                # Of its message only: but the circuit breaker has to count what costs time.
+                # Its message alone tells, and the circuit breaker has to count what costs time.
                 if "TimeoutError" not in str(error):
                     raise
                 raise RedisTimeoutError(str(error)) from error

@@ -75,7 +75,7 @@ class RedisStore(Inspection):
         if not isinstance(wait_replicas, int) or not 0 <= wait_replicas <= _MAX_REPLICAS:
             raise ConfigurationError("wait_replicas must be a number of replicas, 0 for none.")
         self._deadline = deadline
-        # That of a URI is set up already.
+        # The deployment of a URI is set up already.
         self._deployment = client if isinstance(client, Deployment) else deployment_of(client)
         self._deployment.replicas = int(wait_replicas)
         self._claims_by_commands = not wait_replicas  # WAIT goes behind a script that has written

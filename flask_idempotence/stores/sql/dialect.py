@@ -41,8 +41,8 @@ OK, STALE = Outcome.OK, Outcome.STALE
 NO_CONTEXT = nullcontext()
 
 LOCK_SHARE, STATEMENT_SHARE = 0.8, 0.9
-"""The server's time-outs as shares of the deadline: it says that nothing was written; once the
-deadline has passed, that is unknown. MySQL's for locks counts whole seconds."""
+"""The server gives up at these shares of the deadline, so that its answer still says that nothing
+was written. MySQL's time-out for locks counts whole seconds."""
 
 _REMEDY = (
     f"The table {NAME} is missing, or does not fit this release: run "
@@ -215,7 +215,7 @@ class Dialect(ABC):
         """Restart the leases of live claims, those of one length in one statement."""
         # A statement takes any of several rows that match: only the last one of each is sent.
         last = {(key, owner): milliseconds(lease) for key, owner, lease in renewals}
-        # In one order, so that no two batches wait for each other.
+        # All batches have one order, so that no two wait for each other.
         claims = sorted(last, key=lambda claim: (last[claim], claim))
         renewed: set[tuple[str, bytes]] = set()
         execute = connection.sqlalchemy.execute
@@ -234,7 +234,7 @@ class Dialect(ABC):
 
     def complete_in(self, connection: Connection, schema: str | None, values: Values) -> Outcome:
         """Complete a claim within a transaction of the application's."""
-        # The table is the one of the claim, also where the application's schemas have another.
+        # It names the table of the claim, also where the application's schemas have another.
         options = {"schema_translate_map": None if schema is None else {None: schema}}
         result = connection.execute(self._complete, values, execution_options=options)
         return OK if self._has_written(result) else STALE

@@ -57,7 +57,7 @@ _TROUBLES = {
     1146: Trouble.NOT_READY,  # ER_NO_SUCH_TABLE
     1364: Trouble.NOT_READY,  # ER_NO_DEFAULT_FOR_FIELD
     1932: Trouble.NOT_READY,  # ER_NO_SUCH_TABLE_IN_ENGINE
-    # Like most others, but the statement is not their cause:
+    # These are refused as most others are, but the statement is not their cause:
     1021: Trouble.REFUSED,  # ER_DISK_FULL
     1028: Trouble.REFUSED,  # ER_FILSORT_ABORT
     1030: Trouble.REFUSED,  # ER_GET_ERRNO
@@ -139,7 +139,7 @@ class MySQL(Dialect):
             # A condition for each column. They are assigned from left to right: the condition
             # holds for as long as `expires`, the last one, has not been assigned.
             unchanged: statements.Columns = {name: _row[name] for name in replaced}
-            # Of the row, so that no optimizer takes it for a constant: always 1.
+            # Always 1; naming a column keeps the optimizer from folding it.
             refused: sa.ColumnElement[bool] = sa.literal_column(
                 f"LAST_INSERT_ID(LENGTH({NAME}.kind) > 0)"
             )
@@ -169,8 +169,8 @@ class MySQL(Dialect):
         with connection.transaction("START TRANSACTION"):
             doomed = connection.sqlalchemy.execute(statements.DOOMED, {"most": most})
             keys = doomed.scalars().all()
-            # One by one: for several at once, InnoDB may read the whole of a small table, and wait
-            # for rows that are locked.
+            # It removes them one by one: for several at once, InnoDB may read the whole of a small
+            # table, and wait for rows that are locked.
             for key in keys:
                 connection.send(statements.REMOVE, {"this_key": key})
         return len(keys)
@@ -237,8 +237,8 @@ def is_outage(number: int) -> bool:
 
 @compiles(now, "mysql", "mariadb")
 def _now(*_: object, **__: object) -> str:
-    # As the statement began (SYSDATE would differ from row to row), in any time zone of
-    # the session: of NOW, an hour in autumn comes twice.
+    # It is the time at which the statement began (SYSDATE would differ from row to row), and does
+    # not depend on the session's time zone: of NOW, an hour in autumn comes twice.
     return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)"
 
 

@@ -146,7 +146,7 @@ class ConnectionPool:
                 return ask.served
             raise ask.served or PoolTimeout("No connection was free in time.")
         except BaseException:
-            # Also a time limit of a task queue, which a signal raises anywhere in this block.
+            # It may be a time limit of a task queue, which a signal raises anywhere in this block.
             self._leave(ask)
             if isinstance(ask.served, StoreConnection):
                 self._keep(ask.served)
@@ -257,8 +257,8 @@ class ConnectionPool:
         # pg8000 sends a COMMIT in several packets, which PgBouncer may pass on to several servers.
         if getattr(connection, "_in_transaction", True):
             connection.commit()
-        # For as long as it lasts. An execution option would be set and taken back at each use,
-        # on MySQL by round trips, and the driver's errors in them are not SQLAlchemy's.
+        # It lasts as long as the connection. An execution option would be set and taken back at
+        # each use, on MySQL by round trips, and the driver's errors in them are not SQLAlchemy's.
         self._engine.dialect.set_isolation_level(connection, "AUTOCOMMIT")
         self._dialect.prepare(connection, self._seconds, info)
 

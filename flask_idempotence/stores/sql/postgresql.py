@@ -106,7 +106,7 @@ class PostgreSQL(Dialect):
         # which is slower and always right.
         cursor.execute("SELECT pg_backend_pid()")
         if cursor.fetchall()[0][0] == _backend_at_start(connection):
-            # One by one: psycopg may have been set to prepare each statement.
+            # It sends them one by one: psycopg may have been set to prepare each statement.
             for text in _SESSION.format(set="SET", lock=lock, statement=statement).split(";"):
                 cursor.execute(text)
         else:
@@ -145,8 +145,8 @@ def state_of(error: BaseException) -> str | None:
 
 @compiles(now, "postgresql")
 def _now(*_: object, **__: object) -> str:
-    # Not now(), which is constant within a transaction, and not clock_timestamp(), which
-    # may differ from row to row and cannot be looked up in an index.
+    # now() is constant within a transaction; clock_timestamp() may differ from row to row and
+    # cannot be looked up in an index.
     return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000 AS BIGINT)"
 
 

@@ -105,5 +105,5 @@ def _now(*_: object, **__: object) -> str:
 
 def _limit_wait(connection: StoreConnection) -> None:
     left = connection.deadline - time.monotonic()
-    # Not by `execute`: the driver would keep a prepared statement for each number, up to 128.
+    # By `execute`, the driver would keep a prepared statement for each number, up to 128.
     connection.driver.executescript(f"PRAGMA busy_timeout = {max(1, round(left * 1000))}")

@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager, nullcontext
 
 import pytest
-from helpers.servers.processes import all_at_once, until
+from helpers.servers.processes import until
 from helpers.sql_stores import interrupted_after, sql_store
 from helpers.store_assertions import claim, fill, owner, timed_failure
 from sqlalchemy import Engine, NullPool, create_engine, event, text
@@ -280,14 +280,3 @@ def test_a_connection_is_handed_over_only_to_a_caller_that_has_waited(
     assert ask.look.is_set()
     assert (ask.served is lent) is is_handed_over
     assert (lender._take_idle() is lent) is not is_handed_over
-
-
-def test_many_threads_share_one_connection(tmp_path):
-    url = f"sqlite:///{tmp_path}/app.db"
-    with sql_store(url, deadline=30, pool_size=1, max_overflow=0) as store:
-
-        def ten():
-            return [claim(store, owner().hex()) for _ in range(10)]
-
-        assert all_at_once([ten] * 16) == [[Claimed()] * 10] * 16
-        assert len(store._pool._open) == 1
