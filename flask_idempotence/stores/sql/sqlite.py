@@ -67,8 +67,10 @@ class SQLite(Dialect):
     def operation(
         self, connection: StoreConnection, *, writes: bool
     ) -> AbstractContextManager[None]:
+        if writes:
+            return self._write_lock(connection)
         _limit_wait(connection)
-        return self._write_lock(connection) if writes else NO_CONTEXT
+        return NO_CONTEXT
 
     @contextmanager
     def _write_lock(self, connection: StoreConnection) -> Iterator[None]:
