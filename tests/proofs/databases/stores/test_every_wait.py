@@ -160,7 +160,7 @@ class TestASoak:
 
     def soak(self, url, places, *, gevent, record_property):
         found = played(
-            url, "soak", gevent=gevent, seconds=SECONDS, places=places, timeout=SECONDS + 120
+            url, "soak", gevent=gevent, seconds=SECONDS, places=places, timeout=4 * SECONDS + 120
         )
         record_property("report", f"{url.drivername}, gevent {gevent}: {found}")
         assert found["lost"] == [], found
