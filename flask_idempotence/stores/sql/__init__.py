@@ -4,7 +4,7 @@ store       the store: one deadline an operation, retries, pruning
 statements  the table, and the operations as statements on it
 connection  a connection that executes statements, and the limits of connecting
 dialect     the base class of a database: one subclass a file (`mysql`, `sqlite`, …); errors
-pool        lends connections, which helper threads open; a watchdog ends overdue operations
+pool        lends connections, which helper threads open; a timer ends overdue operations
 """
 
 from .statements import metadata, table

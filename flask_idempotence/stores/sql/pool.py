@@ -109,7 +109,7 @@ class ConnectionPool:
         connection = self._take_idle() or self._wait(deadline)
         connection.deadline = deadline
         if connection.file_number is not None:
-            _watchdog.watch(connection, connection.file_number, deadline)
+            _timer.begin(connection, connection.file_number, deadline)
         try:
             yield connection
         except BaseException as error:
@@ -117,8 +117,8 @@ class ConnectionPool:
                 self._drop(connection)
             raise
         finally:
-            _watchdog.unwatch(connection)
-            self._keep(connection)
+            _timer.end(connection)
+            self._give_back(connection)
 
     def _take_idle(self) -> StoreConnection | None:
         oldest = time.monotonic() - _MAX_IDLE
@@ -149,7 +149,7 @@ class ConnectionPool:
             # It may be a time limit of a task queue, which a signal raises anywhere in this block.
             self._leave(ask)
             if isinstance(ask.served, StoreConnection):
-                self._keep(ask.served)
+                self._give_back(ask.served)
             raise
         finally:
             del ask  # it holds an error, whose traceback holds this frame
@@ -214,7 +214,7 @@ class ConnectionPool:
                 self._open.add(connection)
         if is_late:
             self._on_late()
-        self._keep(connection, ask)
+        self._give_back(connection, ask)
         self._connect_for_those_who_wait()
 
     def _fail(self, ask: Ask, error: BaseException) -> None:
@@ -224,7 +224,7 @@ class ConnectionPool:
                 self._serve(ask, error)
         self._connect_for_those_who_wait()
 
-    def _keep(self, connection: StoreConnection, ask: Ask | None = None) -> None:
+    def _give_back(self, connection: StoreConnection, ask: Ask | None = None) -> None:
         """Keep a connection, if it is the pool's; hand it to a caller that has waited for long."""
         now, surplus = time.monotonic(), connection
         with self._lock:
@@ -263,7 +263,7 @@ class ConnectionPool:
         self._dialect.prepare(connection, self._seconds, info)
 
 
-class Watchdog:
+class SocketTimer:
     """One daemon thread that shuts down the sockets of overdue operations.
 
     The server's own time-outs help only while it runs: where it is frozen, or the network is gone,
@@ -276,40 +276,40 @@ class Watchdog:
 
     def _begin(self) -> None:
         self._changed = threading.Condition()
-        self._watched: dict[object, tuple[float, int]] = {}  # deadline and socket
+        self._sockets: dict[object, tuple[float, int]] = {}  # deadline and socket
         self._wake_at = float("inf")
         self._is_running = False
 
-    def watch(self, operation: object, file_number: int, deadline: float) -> None:
-        """Shut a socket down at a deadline, unless `unwatch` is called before; call it anyway."""
+    def begin(self, operation: object, file_number: int, deadline: float) -> None:
+        """Shut a socket down at a deadline, unless `end` is called before; call it anyway."""
         with self._changed:
-            self._watched[operation] = (deadline, file_number)
+            self._sockets[operation] = (deadline, file_number)
             is_running, self._is_running = self._is_running, True
             if deadline < self._wake_at:
                 self._changed.notify()
         if not is_running and not start_daemon(self._run, "flask-idempotence-sql"):
             self._is_running = False  # out of threads: the next operation tries again
 
-    def unwatch(self, operation: object) -> None:
+    def end(self, operation: object) -> None:
         """End an operation, before its socket's number can be another connection's."""
         with self._changed:
-            self._watched.pop(operation, None)
+            self._sockets.pop(operation, None)
 
     def _run(self) -> None:
         with self._changed:
             while True:
                 now = time.monotonic()
-                overdue = [each for each, (at, _) in self._watched.items() if at <= now]
+                overdue = [each for each, (at, _) in self._sockets.items() if at <= now]
                 while overdue:  # the thread holds no connection while it waits
-                    file_number = self._watched.pop(overdue.pop())[1]
+                    file_number = self._sockets.pop(overdue.pop())[1]
                     with suppress(OSError), socket.socket(fileno=os.dup(file_number)) as theirs:
                         theirs.shutdown(socket.SHUT_RDWR)
-                deadlines = (at for at, _ in self._watched.values())
+                deadlines = (at for at, _ in self._sockets.values())
                 self._wake_at = min(deadlines, default=now + 3600)
                 self._changed.wait(self._wake_at - now)
 
 
-_watchdog = Watchdog()
+_timer = SocketTimer()
 
 
 def twin_of(engine: Engine) -> Engine:
@@ -331,9 +331,9 @@ def _most_of(pool: Pool) -> float:
 
 
 def _close(connection: StoreConnection) -> None:
-    """Close a connection, and its socket's second number once nobody watches it."""
+    """Close a connection, and its socket's second number once its timer has ended."""
     if not connection.sqlalchemy.closed:
         connection.sqlalchemy.invalidate()
         connection.sqlalchemy.close()
-    _watchdog.unwatch(connection)
+    _timer.end(connection)
     connection.release()

@@ -101,7 +101,7 @@ def test_two_thousand_leases_are_renewed_in_time(tmp_path, record_property):
     assert told["lost"] == told["missing in the store"] == 0
     assert told["left of a lease, at least"] > 2.0
     assert told["latest renewal"] < 1.0
-    # The keeper, and with a database the watchdog of its connections.
+    # The keeper runs, and with a database the timer of its sockets.
     assert told["threads that were started"] <= 2
 
 

@@ -134,7 +134,7 @@ def test_a_claim_gives_up_on_a_key_that_changes_all_the_time(store, lost):
         assert (str(caught.value), caught.value.sent) == (text, False)
 
 
-class TestTheWatchdog:
+class TestTheSocketTimer:
     @pytest.fixture
     def threads(self, monkeypatch):
         """The threads that were started."""
@@ -148,29 +148,29 @@ class TestTheWatchdog:
         return started
 
     @pytest.fixture
-    def watched(self, threads):
-        """A function that opens a socket and watches it for some seconds."""
-        dog, opened = pool.Watchdog(), []
+    def timed(self, threads):
+        """A function that opens a socket and gives it some seconds."""
+        timer, opened = pool.SocketTimer(), []
 
-        def watched(seconds):
+        def timed(seconds):
             ours, other = socket.socketpair()
             opened.extend([ours, other])
             other.settimeout(30)
-            dog.watch(ours, ours.fileno(), time.monotonic() + seconds)
+            timer.begin(ours, ours.fileno(), time.monotonic() + seconds)
             return ours, other
 
-        watched.dog = dog
-        yield watched
+        timed.timer = timer
+        yield timed
         for each in opened:
-            dog.unwatch(each)
+            timer.end(each)
             each.close()
 
-    def test_shuts_down_the_sockets_of_overdue_operations_alone(self, watched, threads):
-        (_, late), (_, early) = watched(600), watched(0.1)
-        ended, in_time = watched(0.2)
-        watched.dog.unwatch(ended)
+    def test_shuts_down_the_sockets_of_overdue_operations_alone(self, timed, threads):
+        (_, late), (_, early) = timed(600), timed(0.1)
+        ended, in_time = timed(0.2)
+        timed.timer.end(ended)
         assert early.recv(1) == b""  # though the thread was asleep for another ten minutes
-        (_, last) = watched(0)
+        (_, last) = timed(0)
         assert last.recv(1) == b""
         time.sleep(0.2)
         for each in (late, in_time):
@@ -180,12 +180,12 @@ class TestTheWatchdog:
         assert len(threads) == 1
 
     def test_starts_with_the_next_operation_where_there_was_no_thread(
-        self, watched, threads, monkeypatch
+        self, timed, threads, monkeypatch
     ):
         with monkeypatch.context() as patch:
             patch.setattr(pool, "start_daemon", lambda *_: False)
-            _, first = watched(0)
+            _, first = timed(0)
         assert threads == []
-        _, second = watched(0)
+        _, second = timed(0)
         assert [first.recv(1), second.recv(1)] == [b"", b""]
         assert len(threads) == 1

@@ -29,7 +29,7 @@ from flask_idempotence.stores.base import (
     Running,
 )
 from flask_idempotence.stores.sql import metadata
-from flask_idempotence.stores.sql.pool import _watchdog
+from flask_idempotence.stores.sql.pool import _timer
 
 pytestmark = pytest.mark.database
 
@@ -251,7 +251,7 @@ class TestAChildProcess:
 
     def test_inherits_no_lock_that_another_thread_held(self, store):
         store.ping()
-        with store._pool._lock, store._circuit._lock, _watchdog._changed:
+        with store._pool._lock, store._circuit._lock, _timer._changed:
             assert is_true_in_a_child(lambda: claim(store) == Claimed())
 
     def test_does_not_inherit_who_writes_to_sqlite(self, sqlite_store):
