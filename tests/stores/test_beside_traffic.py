@@ -11,7 +11,7 @@ from helpers.apps import make_app
 from helpers.servers.processes import all_at_once
 
 from flask_idempotence import idempotent
-from flask_idempotence.engine import engine_of
+from flask_idempotence.engine.engine import engine_of
 
 CALLERS, KEYS = 8, 15
 
