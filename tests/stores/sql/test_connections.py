@@ -14,7 +14,7 @@ from sqlalchemy import Engine, NullPool, create_engine, event, text
 from flask_idempotence import SqlStore
 from flask_idempotence.errors import StoreError, StoreNotReady
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Renewal, Running
-from flask_idempotence.stores.sql.pool import Ask
+from flask_idempotence.stores.sql import pool
 
 OTHER = bytes(range(16))
 DRIVERS = ["psycopg", "psycopg2", "pg8000"]
@@ -268,12 +268,13 @@ def test_a_transaction_that_fails_is_rolled_back_without_the_help_of_the_pool(on
     assert claim(store) == Claimed()
 
 
-@pytest.mark.parametrize(("waited", "is_handed_over"), [(0, False), (1, True)])
+@pytest.mark.parametrize(("waited", "is_handed_over"), [(0, False), (7200, True)])
 def test_a_connection_is_handed_over_only_to_a_caller_that_has_waited(
-    on_sqlite, waited, is_handed_over
+    on_sqlite, waited, is_handed_over, monkeypatch
 ):
     """A handover for each operation would cost a change of threads, and never one is unfair."""
-    lender, ask = on_sqlite._pool, Ask()
+    monkeypatch.setattr(pool, "_FAIR_AFTER", 3600)
+    lender, ask = on_sqlite._pool, pool.Ask()
     with lender.connection(time.monotonic() + 2) as lent:
         ask.since -= waited
         lender._waiting.append(ask)
