@@ -44,7 +44,7 @@ from flask_idempotence.testing import StoreContract, record_signals
 
 from .apps import StillApp, add_views, make_app
 from .cli_shell import invoke
-from .repository import PAGES, REFERENCE, REFUSALS, ROOT, text_of
+from .repository import PAGES, REFUSALS, ROOT, text_of
 from .wings import MODULES
 
 FILE = ROOT / "tests" / "public_api.json"
@@ -323,16 +323,16 @@ def _log_texts(tree):
 
 
 def layouts():
-    """Return the layouts that the page of the keyspace shows, and the tables of databases."""
-    page = text_of(REFERENCE / "keyspace.md")
-    blocks = re.findall(r"(?ms)^```text\n(.*?)^```$", page)
+    """Return the layouts that the pages of the keyspace show, and the tables of databases."""
+    pages = "".join(text_of(page) for page in PAGES if page.name == "keyspace.md")
+    blocks = re.findall(r"(?ms)^```text\n(.*?)^```$", pages)
     urls = {
         "SQLite": "sqlite:///shop.db",
         "PostgreSQL": "postgresql+psycopg://",
         "MySQL": "mysql+pymysql://",
     }
     return {
-        "of the page": [line for block in blocks for line in block.splitlines() if line],
+        "of the pages": [line for block in blocks for line in block.splitlines() if line],
         **{name: _table(url) for name, url in urls.items()},
     }
 
