@@ -8,7 +8,7 @@ from cryptography.fernet import Fernet
 
 from flask_idempotence import ConfigurationError
 from flask_idempotence.config.runtime import read_config
-from flask_idempotence.config.settings import KEY_IN_PROGRESS, SETTINGS
+from flask_idempotence.config.settings import KEY_IN_PROGRESS, KEY_REUSED, SETTINGS
 from flask_idempotence.errors import SLUGS
 
 
@@ -71,9 +71,10 @@ def numbers(text, zero=None):
 
 
 MAPPING = "Not a valid mapping type."
-STATUSES = one_of("repeat-submit", "token-spent", "key-repeated", KEY_IN_PROGRESS)
+STATUSES = one_of("repeat-submit", "token-spent", "key-repeated", KEY_IN_PROGRESS, KEY_REUSED)
 INTEGER = "Not a valid integer."
 LOW = "A status must be from 200 to 599."
+REUSED = "Must be the status of an error, from 400 to 599."
 SHORT = (
     "Must be 0.5 seconds or more: a shorter lease may end before its first renewal has been "
     "answered."
@@ -262,6 +263,13 @@ ONES_OWN = [
     *(("duplicate_status", status, status) for status in (200, 599)),
     *(("duplicate_status", status, Error(LOW)) for status in (199, 600)),
     ("duplicate_status", {KEY_IN_PROGRESS: 425}, {KEY_IN_PROGRESS: 425}),
+    ("duplicate_status", {KEY_REUSED: 400}, {KEY_REUSED: 400}),
+    ("duplicate_status", {KEY_REUSED: 399}, Error(f"'key-reused': {REUSED}")),
+    ("duplicate_status", {"key-missing": 400}, Error(f"'key-missing': {STATUSES}")),
+    ("duplicate_status", {"token-spent": "201"}, Error(f"'token-spent': {INTEGER}")),
+    ("duplicate_status", {"token-spent": 600}, Error(f"'token-spent': {LOW}")),
+    ("messages", {"token-spend": "No."}, Error(f"'token-spend': {one_of(*SLUGS)}")),
+    ("messages", {"token-spent": None}, Error(f"'token-spent': {NULL}")),
     (
         "messages",
         {"token-spent": "再试", "key-reused": LAZY},

@@ -14,7 +14,6 @@ from helpers.repository import REFERENCE, REFUSALS, text_of
 from markupsafe import Markup
 
 from flask_idempotence import (
-    ConfigurationError,
     Idempotence,
     RepeatSubmit,
     Running,
@@ -223,25 +222,6 @@ def test_the_base_of_several_refusals_can_be_raised_in_a_test():
 
 
 # The setting
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"repeat-sumbit": "No."}, "'repeat-sumbit': Must be one of 'repeat-submit', "),
-        ({"repeat-submit": None}, "'repeat-submit': Field may not be null."),
-        ({"repeat-submit": " "}, "'repeat-submit': Must be a text"),
-        ({"repeat-submit": "\ud800"}, "'repeat-submit': Must be a text"),
-        ({"repeat-submit": lambda: "No."}, "'repeat-submit': Must be a text"),
-        ("No.", "mapping"),
-        (None, "Field may not be null."),
-    ],
-)
-def test_an_unknown_slug_or_what_is_no_text_is_refused_at_start(given, said):
-    with pytest.raises(ConfigurationError) as caught:
-        make_app(IDEMPOTENCE_MESSAGES=given)
-    assert "IDEMPOTENCE_MESSAGES" in str(caught.value)
-    assert said in str(caught.value)
 
 
 def test_the_command_shows_the_texts_and_names_those_that_cannot_be_made():

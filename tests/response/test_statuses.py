@@ -6,7 +6,6 @@ from helpers.apps import make_app
 from helpers.once_operations import elsewhere
 
 from flask_idempotence import (
-    ConfigurationError,
     Idempotence,
     Refusal,
     Running,
@@ -117,23 +116,3 @@ def test_an_operation_that_runs_elsewhere_is_no_result_of_the_guard_around_it(gu
     again = shop.post()
     assert (again.json, "Idempotent-Replayed" in again.headers) == ({"done": True}, False)
     assert len(shop.runs) == 2
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"key-missing": 409}, "'key-missing': Must be one of 'repeat-submit', "),
-        ({"key-reused": 201}, "'key-reused': Must be the status of an error, from 400 to 599."),
-        ({"repeat-submit": "201"}, "'repeat-submit': Not a valid integer."),
-        ({"repeat-submit": 600}, "'repeat-submit': A status must be from 200 to 599."),
-        (199, "from 200 to 599"),
-        (True, "integer"),
-        (["repeat-submit"], "integer"),
-        (None, "Field may not be null."),
-    ],
-)
-def test_an_unknown_slug_or_what_is_no_status_is_refused_at_start(given, said):
-    with pytest.raises(ConfigurationError) as caught:
-        make_app(IDEMPOTENCE_DUPLICATE_STATUS=given)
-    assert "IDEMPOTENCE_DUPLICATE_STATUS" in str(caught.value)
-    assert said in str(caught.value)
