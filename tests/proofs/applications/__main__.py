@@ -154,6 +154,8 @@ def main():
     parser.add_argument("--kept", action="store_true", help="report what is kept, run nothing")
     parser.add_argument("--report", type=Path, help="where to write the tables")
     options = parser.parse_args()
+    if unknown := set(options.names) - set(SUITES):
+        parser.error(f"no suite {', '.join(unknown)}; there are {', '.join(SUITES)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the servers, too
     with Servers() as servers:
         all_found = [judge(name, options, servers) for name in options.names]
