@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from helpers.callers.clients_page import KEY, PAGE, attempt, measured, rows
+from helpers.callers.clients_page import KEY, MEASURED, attempt, measured, rows
 from helpers.callers.node import NODE_CLIENTS
 from helpers.callers.python_clients import PYTHON_CLIENTS
 from helpers.repository import section
@@ -41,7 +41,8 @@ def test_with_wait_each_client_gets_the_result_of_its_running_attempt(name):
 
 
 def test_curl_as_the_page_sets_it_prints_the_result_alone():
-    [cell] = re.findall(r"(?m)^\| curl \|.*\| `(.*)` \|$", section(PAGE, "What the client sets"))
+    table = section(MEASURED, "What the client sets")
+    [cell] = re.findall(r"(?m)^\| curl \|.*\| `(.*)` \|$", table)
     command = ["curl", "--silent", *cell.split(), "--header", f"Idempotency-Key: {KEY}"]
     with Shop("500") as shop:
         command += ["--json", "{}", f"{shop.url}/payments"]
