@@ -35,9 +35,11 @@ class StoreError(IdempotenceError):
         sent: whether the operation may have reached the store and taken effect.
         answers: for a batch of renewals, the outcomes that are known nevertheless, None for each
             that is not. None where none is known.
+        remedy: for the operator; quotes nothing of the store's answer.
     """
 
     answers: Sequence[Any] | None = None
+    remedy: str = "Run 'flask idempotence doctor'."
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
@@ -51,11 +53,7 @@ class StoreError(IdempotenceError):
 
 
 class StoreNotReady(StoreError):
-    """The store answers, but is not set up: a table, a permission or a setting is missing.
-
-    Attributes:
-        remedy: for the operator; quotes nothing of the store's answer.
-    """
+    """The store answers, but is not set up: a table, a permission or a setting is missing."""
 
     def __init__(self, message: str, *, remedy: str) -> None:
         super().__init__(f"{message} {remedy}", sent=False)

@@ -13,11 +13,13 @@ from flask.signals import got_request_exception, request_finished, request_start
 from .cli import tools
 from .config.runtime import Callbacks, FailedPredicate, IdentityLoader, Switches, read_config
 from .config.settings import SETTINGS, Config
+from .engine import tokens
 from .engine.engine import Engine, engine_of, finish_request, receive_exception, tear_down_request
 from .engine.guard import Services
 from .engine.state import begin_request
 from .errors import ConfigurationError
 from .exactly_once import listen_to_sessions
+from .guards.arguments import function as checked_function
 from .guards.blocks import Id, Lock
 from .guards.once import NO_ID, Once, Step, forget
 from .guards.placement import Fault, close_endpoint, faults_of, place_guards
@@ -111,8 +113,11 @@ class Idempotence:
                 or None to use the next source. In a tuple with a None, the rest counts beside the
                 next sources. The id is the same in all requests of a user. Anything else it
                 returns, such as the user, makes the request raise a `ConfigurationError`.
+
+        Raises:
+            ConfigurationError: it is no function, or an async one.
         """
-        self._hooks.load_identity = function
+        self._hooks.load_identity = checked_function("identity_loader(...)", function)
         return function
 
     def result_failed(self, function: FailedPredicate) -> FailedPredicate:
@@ -124,8 +129,11 @@ class Idempotence:
         Args:
             function: takes the response of the view, before any `after_request` function, and
                 returns whether the result failed.
+
+        Raises:
+            ConfigurationError: it is no function, or an async one.
         """
-        self._hooks.result_failed = function
+        self._hooks.result_failed = checked_function("result_failed(...)", function)
         return function
 
     def once(
@@ -260,7 +268,7 @@ class Idempotence:
             ValueError: the purpose has another form.
             StoreUnavailable: the store does not answer, and the policy is to reject.
         """
-        return engine_of(actual(current_app)).issue_token(_current_request(), purpose)
+        return tokens.issue_token(engine_of(actual(current_app)), _current_request(), purpose)
 
     def redeem_token(self, token: str, purpose: str | None = None) -> None:
         """Spend a one-time token in code, without the decorator; return if it is valid.
@@ -275,7 +283,7 @@ class Idempotence:
         """
         engine, current = engine_of(actual(current_app)), _current_request()
         guard = TokenGuard().bind(engine.services, None, purpose=purpose)
-        engine.redeem_token(guard, current, lambda: guard.operation_of(token, current))
+        tokens.redeem_token(engine, guard, current, lambda: guard.operation_of(token, current))
 
 
 class State:
@@ -286,9 +294,15 @@ class State:
         self.store = store
         self.given = frozenset(SETTINGS).intersection(app.config)  # before defaults are filled in
         identities, keyring = Identities(config, hooks), Keyring(config)
-        tokens = Tokens(config, identities, keyring)
         services = Services(
-            app, config, hooks, identities, keyring, NearMisses(config), Records(config), tokens
+            app,
+            config,
+            hooks,
+            identities,
+            keyring,
+            NearMisses(config),
+            Records(config),
+            Tokens(config, identities, keyring),
         )
         self.engine = Engine(services, store, Switches(app, config))
         self._lock = threading.Lock()

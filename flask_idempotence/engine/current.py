@@ -43,12 +43,12 @@ def unguarded_operation() -> Claim | None:
 
 def check_time_of_steps(operation: Claim, ttl: float) -> None:
     """Raise a ConfigurationError where finished steps would outlive the record of an operation."""
-    if operation.has_steps and ttl < operation.guard.ttl:
+    if operation.guard.has_steps and ttl < operation.guard.ttl:
         raise ConfigurationError(
             f"current_guard.keep(ttl={ttl:g}) is less than the {operation.guard.ttl:g} seconds "
-            "for which the steps of this operation are remembered: after that time, the next "
-            "operation under this key would find them done. Keep it for longer, or give the route "
-            "this ttl."
+            "for which steps of this route are remembered: after that time, the next operation "
+            "under this key would find those of an earlier attempt done. Keep it for longer, or "
+            "give the route this ttl."
         )
 
 
@@ -101,7 +101,7 @@ class CurrentGuard:
         Raises:
             ConfigurationError: the claim is settled already; `ttl` is no duration; the guard is
                 no key; the response has been recorded already; or `ttl` is less than that of the
-                route, and the key is a one-time token or a step has begun.
+                route, and the key is a one-time token or the route has begun a step.
         """
         self._decide(Verdict.KEPT, ttl)
 

@@ -8,39 +8,36 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from flask import Flask, Request, Response, has_request_context
+from flask import Flask, Response, has_request_context
 
 from ..config.runtime import Switches
 from ..config.settings import CLOCK_SKEW, REPEATS
 from ..errors import ConfigurationError
-from ..request.observed import untouched
 from ..request.proxies import current_context, current_request
 from ..request.tokens import Token
 from ..response.headers import RESPONSE_STATE
 from ..response.records import UnreadableRecord
-from ..response.refusals import Refusal, StoreUnavailable
-from ..signals import claimed, observed, rejected, replayed, token_issued, token_spent
+from ..response.refusals import Refusal
+from ..signals import claimed, observed, rejected, replayed, token_spent
 from ..stores import process
 from ..stores.base import (
     OWNER_BYTES,
     Claimed,
-    ClaimOutcome,
     Running,
     Store,
     TokenOutcome,
     began_at,
 )
 from .debug_log import log_decision
-from .guard import Claim, Guard, Services, TokenIssue, ViewGuard
+from .guard import Claim, Services, ViewGuard
 from .keeper import Keeper, PendingSettlement
 from .settling import Settling
 from .state import dispatched, state_of
-from .store_calls import OBSERVED_SECONDS, StoreCalls
-from .values import NO_OPERATION, Operation, Unguarded, Verdict
+from .store_calls import StoreCalls
+from .values import NO_OPERATION, Found, Operation, Unguarded, Verdict
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -68,10 +65,19 @@ def new_owner() -> bytes:
     return beginning + os.urandom(OWNER_BYTES - len(beginning))
 
 
+class Admission(NamedTuple):
+    """The result of a request at a guard; empty where the view runs without a claim of its own."""
+
+    claim: Claim | None = None
+    """Its view runs under it: its own, or that of an outer guard whose view runs once more."""
+    reply: Any = None
+    """The answer to a repeat, in place of the view."""
+
+
 class Engine:
     """Claims the operations of one application, and answers for those that are claimed already."""
 
-    # Of the class, so that a test can replace them for every application, whenever it was made.
+    # Class attributes: a test replaces them for all applications at once.
     clock: Callable[[], float] = staticmethod(process.monotonic)
     sleep: Callable[[float], None] = staticmethod(process.sleep)
 
@@ -122,20 +128,17 @@ class Engine:
 
     def enter(
         self, claim: Claim, ask: Callable[[], Operation | Unguarded], outer: Sequence[Claim] = ()
-    ) -> Any:
+    ) -> Admission:
         """Claim the operation that `ask` returns; `outer` are claims of guards outside.
 
-        Returns the claim, whose lease is renewed from now on; that of an outer guard whose view
-        has ended, under which the view runs once more; the reply to a repeat; or None where the
-        view runs without a claim of its own. Raises the Refusal of the guard, the operation
-        or the store.
+        Raises the Refusal of the guard, the operation or the store.
         """
         try:
-            found = self._enter_claimed(claim, ask(), outer)
+            admission = self.enter_claimed(claim, ask(), outer)
         except Refusal as refusal:
             self.announce(refusal, claim)
             raise
-        if found is claim:
+        if admission.claim is claim:
             try:
                 if claim.owner:
                     self.keeper.watch(claim)
@@ -147,19 +150,19 @@ class Engine:
                 claim.judge(Verdict.NOT_RUN)
                 self.settling.settle(claim)
                 raise
-        elif found is not None and not isinstance(found, Claim):
+        elif admission.reply is not None:
             self._log(self._repeat_level, "replayed:", claim)
             if claim.app.debug:
                 log_decision(claim, "replayed")
             claim.emit(replayed, waited=claim.waited)
-        return found
+        return admission
 
-    def _enter_claimed(
+    def enter_claimed(
         self, claim: Claim, operation: Operation | Unguarded, outer: Sequence[Claim]
-    ) -> object:
+    ) -> Admission:
         if isinstance(operation, Unguarded):
             log_decision(claim, f"{operation.reason}: the view runs unguarded")
-            return self._unclaimed(claim)
+            return Admission(self._unclaimed(claim))
         within = claim.guard.within
         self.identify(claim, operation)
         if outer and (held := self._held(outer, claim.key)) is not None:
@@ -167,20 +170,21 @@ class Engine:
             claim.guard.accept_outer(held)
             begun = held.transaction
             if within is None or (begun is not None and within.session() is begun.session):
-                return None if held.in_view or held.runner is not None else held
-            return self._unclaimed(claim)
+                runs_again = not held.in_view and held.runner is None
+                return Admission(held if runs_again else None)
+            return Admission(self._unclaimed(claim))
         if within is not None:  # first, for it may be refused
             claim.transaction = self.store_calls.call(claim, "begin", partial(within, self.store))
         found = self.claim(claim)
         if found is None:
             log_decision(claim, "no answer from the store: the view runs unguarded")
-            return None
+            return Admission()
         if isinstance(found, Claim):
             if operation.token is not None:
                 claim.emit(token_spent, purpose=operation.token.purpose)
-            return claim if within is None else self._begin(claim)
+            return Admission(claim if within is None else self._begin(claim))
         self._warn_if_old(claim, found)
-        return claim.guard.answer(claim, found)
+        return Admission(reply=claim.guard.answer(claim, found))
 
     def identify(self, claim: Claim, operation: Operation) -> None:
         """Give a claim its operation, store key and fingerprint, or raise the refusal in it."""
@@ -220,7 +224,7 @@ class Engine:
             self.settling.settle(claim)
         return None
 
-    def claim(self, claim: Claim) -> Claim | ClaimOutcome | TokenOutcome | None:
+    def claim(self, claim: Claim) -> Claim | Found | None:
         """Claim an operation at the store, and wait for a running one as long as it allows.
 
         Returns the claim where it is granted.
@@ -276,52 +280,6 @@ class Engine:
         if outcome is None:  # this machine's clock decides where the store's cannot be asked
             self.services.tokens.check_age(token, CLOCK_SKEW)
         return outcome
-
-    def issue_token(self, request: Request | None, purpose: str | None) -> str:
-        """Issue a token, bound to the request's signed-in user if there is one."""
-        app, keyring = self.services.app, self.services.keyring
-        is_on = self.is_on(app, "IDEMPOTENCE_TOKEN_ENABLED")
-        observes = self.observes(app)
-        claim = Claim(app, TokenIssue(), None if request is None else request.endpoint)
-        try:
-            with untouched(request) if observes and request is not None else nullcontext():
-                token = self.services.tokens.make(app, request, purpose)
-        except Exception as error:
-            if not observes:
-                raise
-            self.report_observed(claim, "error", error)  # of an identity_loader
-            token = self.services.tokens.make(app, None, purpose)
-        claim.key = keyring.store_key(app, "token", purpose or "-", token.name)
-        subject = keyring.subject(app, token.bearer.text)
-        put = partial(self.store.put_token, claim.key, subject, self.config.token_ttl)
-        claim.observes = observes
-        # A page keeps working where tokens are switched off, or only observed.
-        call = partial(self.store_calls.call, claim, "put_token", after_view=observes or not is_on)
-        try:
-            with self.store.time_limit(OBSERVED_SECONDS) if observes else nullcontext():
-                is_stored = call(lambda: put() is None)
-        except Refusal as refusal:
-            self.announce(refusal, claim)
-            raise
-        if is_stored:  # else it cannot be spent, and `store_failed` was sent
-            claim.emit(token_issued, purpose=purpose)
-            log_decision(claim, "token issued", token.bearer)
-        elif observes and is_on and self.store_calls.rejects(claim):
-            self.report_observed(claim, StoreUnavailable.slug)
-        return token.text
-
-    def redeem_token(
-        self, guard: Guard, request: Request | None, ask: Callable[[], Operation]
-    ) -> None:
-        """Spend the token of a operation, without a view."""
-        process.current.notice_fork()
-        claim = Claim(self.services.app, guard, None if request is None else request.endpoint)
-        try:
-            if self._enter_claimed(claim, ask(), ()) is not None:
-                log_decision(claim, "token spent")
-        except Refusal as refusal:
-            self.announce(refusal, claim)
-            raise
 
     def _warn_if_old(self, claim: Claim, found: object) -> None:
         """Log a claim that refuses others for more than two leases, once a key and process."""

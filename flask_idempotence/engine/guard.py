@@ -1,7 +1,7 @@
 """The interface of a mode: a guard, and the claim that the engine makes for it.
 
 A guard holds the arguments of a decorator. At the first request of a route it is bound: a copy,
-which never changes, has the settings in place of omitted arguments. The engine asks it and acts:
+has the settings in place of omitted arguments. The engine asks it and acts:
 
     operation(request)    the operation to claim, or a reason to let the view run unguarded
     answer(claim, found)  the reply to a repeat: a response, or a refusal
@@ -98,7 +98,6 @@ class Claim:
     remembered_for: float | None = None  # seconds for which the store has taken the record
     body: object = None  # of the view's response, before the application's own hooks
     steps: frozenset[bytes] = frozenset()  # names of those that this run of the view has begun
-    has_steps = False  # this attempt at the operation has begun one
     context: int = 0  # the id of the request context in which it was granted
     in_view: bool = False
     has_raised: bool = False
@@ -255,7 +254,8 @@ class Guard:
     toggle: ClassVar[str]  # the setting that switches the mode off
     by_verdict: ClassVar[bool] = True  # the settlement depends on the verdict
     makes_records: ClassVar[bool] = False  # it makes a record of each response
-    takes_steps: ClassVar[bool] = False  # what it guards is an operation that may have steps
+    takes_steps: ClassVar[bool] = False  # it guards an operation that may have steps
+    has_steps = False  # of a bound guard: one was begun in this process, by whichever attempt
     on_store_error: OnStoreError | None = None
     within: TransactionFactory | None = None
     on_repeat: OnRepeat = "reject"
@@ -338,13 +338,6 @@ def arguments_of(guard: Guard | type[Guard]) -> Collection[dataclasses.Field[Any
     return [field for field in fields.values() if field.metadata]
 
 
-class TokenIssue(Guard):
-    """The issue of a token: it is answered by nothing but the store."""
-
-    mode = "token"
-    decorator = "one_time_token"
-
-
 class ViewGuard(Guard):
     """The guard of a view."""
 
@@ -353,6 +346,8 @@ class ViewGuard(Guard):
     methods: Collection[str] = frozenset()  # safe ones that are guarded, too
     only_methods: Collection[str] | None = None  # None for all but the safe ones
     unless: Callable[[], object] | None = None  # returns whether a request needs no guard
+    key: Any = None  # a function of the application, or a header's name
+    compare: Any = None  # a function of the application, or False
     observe: bool | None = None  # it only counts what it would have done; None for the setting
 
     def operation(self, request: Request) -> Operation | Unguarded:

@@ -85,9 +85,8 @@ class Observation(Observed):
 
     def _calls_application(self, guard: ViewGuard) -> bool:
         """Whether the guard calls functions of the application to name its operation."""
-        functions = [guard.unless, self._engine.services.callbacks.load_identity]
-        functions += [getattr(guard, name, None) for name in ("key", "compare")]
-        return any(map(callable, functions))
+        load_identity = self._engine.services.callbacks.load_identity
+        return any(map(callable, (guard.unless, load_identity, guard.key, guard.compare)))
 
     def _claim(self, claim: Claim, operation: Operation) -> Claim | None:
         engine = self._engine

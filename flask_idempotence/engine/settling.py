@@ -17,12 +17,11 @@ makes it a failure.
 from __future__ import annotations
 
 import logging
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flask import (
     Request,
@@ -58,6 +57,7 @@ from .debug_log import log_decision, log_settlement, reason_of
 from .guard import Claim, Services
 from .keeper import Keeper, PendingSettlement
 from .state import RequestState, state_of
+from .streams import settle_at_close
 from .values import LEAVE, SUCCESSES, Settlement, Verdict
 
 if TYPE_CHECKING:
@@ -189,18 +189,9 @@ class Settling:
         # A file is sent by the server itself, which forgets the response before it begins.
         if is_streamed and not response.direct_passthrough:
             claim.streaming = True
-            response.response = body = _SettlingBody(response.response, claim, self)
-            response.call_on_close(body.settle)
-            # Another hook may replace the response, and a HEAD request never opens it.
-            weakref.finalize(response, self._settle_dropped, body).atexit = False
+            settle_at_close(response, claim, self._keeper, self.settle, self.abandon)
         else:
             self.settle(claim)
-
-    def _settle_dropped(self, body: _SettlingBody) -> None:
-        # In another thread: the garbage collector finalizes a response at any point, where waiting
-        # for a lock is not safe.
-        if not body.claim.settled:
-            self._keeper.defer(body.settle)
 
     def tear_down(
         self, claims: Sequence[Claim], context: int, error: BaseException | None
@@ -392,46 +383,6 @@ class Settling:
             claim.emit(released if frees else completed)
         elif outcome is Outcome.STALE:
             claim.lose("settle", self._now())
-
-
-class _SettlingBody(Iterator[Any]):
-    """A streamed body, whose end settles a claim: it is made while it is being sent."""
-
-    def __init__(self, body: Iterable[Any], claim: Claim, settling: Settling) -> None:
-        self.claim = claim
-        self._body = body
-        self._parts = iter(body)
-        self._settling = settling
-        self._has_ended = False
-
-    def __next__(self) -> Any:
-        try:
-            return next(self._parts)
-        except StopIteration:
-            self._has_ended = True
-            raise
-        except Exception:
-            self.claim.judge(Verdict.FAILED)
-            raise
-        except BaseException:
-            self._settling.abandon(self.claim)
-            raise
-
-    def close(self) -> None:
-        if hasattr(self._body, "close"):
-            try:
-                self._body.close()
-            except Exception:  # a generator may raise here
-                self.claim.judge(Verdict.FAILED)
-                raise
-
-    def settle(self) -> None:
-        claim = self.claim
-        # Cut off: the work of the body may be done in part, or its last bytes may be lost.
-        is_cut_off = not self._has_ended and claim.verdict is not Verdict.KEPT
-        if is_cut_off and claim.guard.makes_records:
-            claim.record = claim.guard.unknown(claim)
-        self._settling.settle(claim)
 
 
 def _report(claim: Claim, error: Exception) -> None:

@@ -83,6 +83,15 @@ class RequestState:
         if claim.is_granted:
             claim.input = context.request.environ.get(WATCHED)
 
+    def run_unguarded(self, claim: Claim) -> None:
+        """Let an operation with steps run without a claim; the outermost one counts.
+
+        Where its view is called again, the names of its steps begin again.
+        """
+        outermost = self.unguarded
+        if claim.guard.takes_steps and (outermost is None or outermost.guard is claim.guard):
+            self.unguarded = claim
+
 
 def state_of(request: Request) -> RequestState:
     state: RequestState | None = vars(request).get(_STATE)

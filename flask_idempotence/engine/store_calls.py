@@ -144,7 +144,7 @@ class StoreCalls:
                 "Flask-Idempotence: the store does not answer; %s until it does. %s "
                 "(operation=%s %s)%s",
                 "guards observe nothing" if claim.observes else consequence,
-                getattr(error, "remedy", "Run 'flask idempotence doctor'."),
+                error.remedy,
                 operation,
                 kind,
                 f" {withheld} more times since the last such line." if withheld else "",

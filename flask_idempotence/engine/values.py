@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from ..request.identity import Identity
 from ..request.tokens import Token
 from ..response.refusals import Refusal
-from ..stores.base import ClaimOutcome, TokenOutcome
+from ..stores.base import Crashed, Done, Running, TokenOutcome
 
 
 class Operation(NamedTuple):
@@ -66,7 +66,7 @@ SUCCESSES = (Verdict.SUCCEEDED, Verdict.KEPT)
 """The transaction of `within=` is committed."""
 
 
-Found = ClaimOutcome | TokenOutcome
+Found = Running | Done | Crashed | TokenOutcome
 """The state of an operation that could not be claimed, as the store reports it."""
 
 

@@ -116,12 +116,9 @@ class Block:
         claim = self._entered = Claim(app, guard, self._scope)
         is_on = engine.is_on(app, guard.toggle)
         ask = partial(self._operation, guard) if is_on else guard.switched_off
-        found = engine.enter(claim, ask, own_blocks(app))
-        if found is None or found is claim:
-            self._claim = claim if found is claim else None
-            enter_block(claim if found is claim else claim.grant())
-        else:
-            self._done = found
+        self._claim, self._done = engine.enter(claim, ask, own_blocks(app))
+        if self._done is None:
+            enter_block(self._claim or claim.grant())
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -225,8 +222,8 @@ class MutexGuard(BlockGuard):
     wait: float | None = argument(arguments.wait)
 
     def answer(self, _claim: Claim, found: Found) -> NoReturn:
-        remaining = getattr(found, "remaining", 0.0)
-        raise Running("This is locked by another. Try again soon.", remaining=remaining)
+        left = found.remaining or 0.0
+        raise Running("This is locked by another. Try again soon.", remaining=left)
 
     def settle(self, _claim: Claim, _now: float) -> Settlement:
         return RELEASE

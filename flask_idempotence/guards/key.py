@@ -217,7 +217,7 @@ class KeyGuard(ViewGuard):
         )
 
     def answer(self, claim: Claim, found: Found) -> Response:
-        if not getattr(found, "matches", True):
+        if not found.matches:
             raise refusals.KeyReused
         if isinstance(found, Crashed):
             raise refusals.OutcomeUnknown

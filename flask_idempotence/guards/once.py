@@ -66,7 +66,7 @@ class OnceGuard(BlockGuard):
 
     def answer(self, claim: Claim, found: Found) -> bytes:
         if not isinstance(found, Done):
-            raise Running(remaining=getattr(found, "remaining", 0.0))
+            raise Running(remaining=found.remaining)
         if self.services.records.is_unknown(claim, found.record):
             raise OutcomeUnknown(
                 "This operation was committed in part, and whether the rest took effect is "
@@ -230,7 +230,7 @@ class StepGuard(OnceGuard):
     takes_steps = False
 
     def answer(self, claim: Claim, found: Found) -> bytes:
-        if not getattr(found, "matches", True):
+        if not found.matches:
             raise KeyReused
         return super().answer(claim, found)
 
@@ -302,7 +302,7 @@ class Step(Once):
                 "loop its id: step(name, id). Put a decorator that calls the view again outside "
                 "its guard."
             )
-        outer.has_steps = True
+        outer.guard.has_steps = True
         if outer.ttl is not None:
             check_time_of_steps(outer, outer.ttl)
         if outer.owner:

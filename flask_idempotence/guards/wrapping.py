@@ -114,7 +114,7 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
         if not covers(guard, request.method):
             claim = Claim(app, guard, request.endpoint)
             log_decision(claim, f"{request.method} needs no guard: the view runs unguarded")
-            _note_unguarded(state_of(request), claim)
+            state_of(request).run_unguarded(claim)
             return call()
         return run(engine, app, request, guard, call)
 
@@ -146,34 +146,24 @@ def run(
         ask = partial(bound.operation, request)
     claim = Claim(app, bound, endpoint)
     try:
-        found = engine.enter(claim, ask, state.claims)
+        admission = engine.enter(claim, ask, state.claims)
     except Refusal:
         _mark_stopped(engine, app, request, bound)
         raise
     for outer in state.claims:
         outer.is_stopped = False  # where this guard has refused before
-    if found is None:
-        _note_unguarded(state, claim)
-        return call()
-    if not isinstance(found, Claim):
-        replay: Response = found
+    if admission.reply is not None:
+        replay: Response = admission.reply
         state.replayed = 0
         if not may_be_stored(replay):
             forbid_storing(request)  # it may hold a token, and a hook may allow caches to store it
         after_this_request(partial(_restore_replay, engine, state, replay))
         return replay
-    with engine.settling.view(found, state):
+    if admission.claim is None:
+        state.run_unguarded(claim)
         return call()
-
-
-def _note_unguarded(state: RequestState, claim: Claim) -> None:
-    """Note that an operation with steps runs without a claim; the outermost one counts.
-
-    Where its view is called again, the names of its steps begin again.
-    """
-    outermost = state.unguarded
-    if claim.guard.takes_steps and (outermost is None or outermost.guard is claim.guard):
-        state.unguarded = claim
+    with engine.settling.view(admission.claim, state):
+        return call()
 
 
 def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Callable[[], R]) -> R:
@@ -183,11 +173,11 @@ def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Call
         observation = state.observed = Observation(engine)
     observed = observation.ask(request, guard)
     claim = Claim(engine.services.app, guard, request.endpoint)
-    found = engine.enter(claim, partial(Unguarded, "the guard only observes"))
+    admission = engine.enter(claim, partial(Unguarded, "the guard only observes"))
     claim.key = observation.store_key  # by which its steps have their keys
-    _note_unguarded(state, claim)
+    state.run_unguarded(claim)
     try:
-        if found is claim:  # of no operation: the transaction of within=
+        if admission.claim is not None:  # of no operation: the transaction of within=
             with engine.settling.view(claim, state):
                 return call()
         return call()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..errors import ConfigurationError
 
@@ -71,9 +71,11 @@ class Crashed:
 
     Attributes:
         matches: whether its fingerprint is the caller's.
+        remaining: 0: nothing is left of its lease.
     """
 
     matches: bool
+    remaining: ClassVar[float] = 0.0
 
 
 ClaimOutcome = Claimed | Running | Done | Crashed
@@ -93,6 +95,16 @@ class TokenOutcome(enum.Enum):
     TAKEN = "taken"
     ABSENT = "absent"
     NOT_YOURS = "not yours"
+
+    @property
+    def matches(self) -> bool:
+        """Always true: a token has no fingerprint."""
+        return True
+
+    @property
+    def remaining(self) -> float:
+        """Always 0: a token has no lease."""
+        return 0.0
 
 
 class Renewal(NamedTuple):

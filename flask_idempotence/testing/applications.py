@@ -10,6 +10,7 @@ from flask import Flask, Response, current_app, request
 from flask.testing import FlaskClient
 
 from ..engine.engine import engine_of
+from ..engine.tokens import issue_token
 from ..request.proxies import actual
 from ..request.tokens import check_purpose
 from ..stores.base import inspectable
@@ -45,7 +46,7 @@ def token_for(client: FlaskClient, purpose: str | None = None) -> str:
         if _ASKED not in request.environ:
             return None
         current = actual(current_app)
-        tokens.append(engine_of(current).issue_token(actual(request), purpose))
+        tokens.append(issue_token(engine_of(current), actual(request), purpose))
         return current.response_class(status=204)
 
     # After the functions that sign the user in; without a route, which cannot be added any more.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, abort, current_app, has_request_context, jsonify, request, url_for
 
+from ..engine import tokens
 from ..engine.engine import engine_of
 from ..guards.placement import Fault
 from ..request.proxies import actual, current_context
@@ -84,7 +85,7 @@ def issue_token(**_: str) -> Response:
     engine = engine_of(app)
     try:
         purpose = request.args.get("purpose")
-        token = engine.issue_token(actual(request), purpose)
+        token = tokens.issue_token(engine, actual(request), purpose)
     except ValueError:  # bytes that are no text raise it, too
         abort(400, PURPOSE_RULE)
     response = jsonify(

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from ..config.settings import Config
 from ..engine.engine import engine_of
+from ..engine.tokens import issue_token
 from ..errors import ConfigurationError
 from ..request.proxies import actual
 from ..request.tokens import check_purpose
@@ -40,7 +41,7 @@ def idempotence_token(purpose: str | None = None) -> str:
         forbid_storing(page)
     was_refused = page is not None and response_state(page).has_refused
     try:
-        return engine.issue_token(page, purpose)
+        return issue_token(engine, page, purpose)
     except StoreUnavailable:
         if not was_refused:
             raise

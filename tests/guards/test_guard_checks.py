@@ -252,3 +252,14 @@ def test_within_a_session_on_a_store_without_a_database_closes_its_route_alone(
     if not has_database:
         assert app.test_client().post("/pay").status_code == 500
         assert runs == []
+
+
+async def asynchronous(*_):
+    """An event loop would have to run it."""
+
+
+@pytest.mark.parametrize("name", ["identity_loader", "result_failed"])
+@pytest.mark.parametrize("function", [None, "tenant", asynchronous])
+def test_a_callback_is_a_function_when_it_is_registered(name, function):
+    with pytest.raises(ConfigurationError, match=name):
+        getattr(Idempotence(), name)(function)

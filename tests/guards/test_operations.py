@@ -12,6 +12,8 @@ from flask import (
     jsonify,
 )
 from helpers.apps import make_app
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
 from flask_idempotence import (
     ConfigurationError,
@@ -19,6 +21,7 @@ from flask_idempotence import (
     LeaseLost,
     RepeatSubmit,
     Running,
+    SqlStore,
     current_guard,
     exempt,
     idempotent,
@@ -51,6 +54,13 @@ class Shop:
         token = self.app.test_client().get("/token").json["token"]
         headers = {**headers, "Idempotence-Token": token}
         return self.app.test_client().post(path, headers=headers, **options)
+
+
+def table_of(tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
+    store = SqlStore(engine)
+    store.create_table()
+    return engine, store
 
 
 def in_thread(call):
@@ -333,6 +343,26 @@ def test_a_response_is_not_kept_for_less_time_than_its_steps(shop, order):
         shop.send()
 
 
+def test_an_attempt_without_steps_keeps_its_response_no_shorter_than_earlier_steps(shop):
+    attempts = []
+
+    @shop.app.post("/")
+    @idempotent(ttl=3600)
+    def view():
+        attempts.append(1)
+        if len(attempts) == 1:
+            shop.charge()
+            return "failed", 503
+        with pytest.raises(ConfigurationError, match="those of an earlier attempt"):
+            current_guard.keep(ttl=60)
+        current_guard.keep(ttl=7200)
+        return "done"
+
+    answers = [shop.send() for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [503, 200]
+    assert answers[1].headers["Idempotent-Expires-In"] == "7200"
+
+
 def test_it_may_be_kept_for_longer_and_without_steps_for_less(shop):
     @shop.app.post("/<int:ttl>")
     @idempotent(ttl=3600)
@@ -493,6 +523,18 @@ def test_a_hidden_guard_with_other_rules_answers_500_and_says_how_to_show_it(cap
     assert list(shop.store.scan("idempotence:2:key:")) == []  # nothing is remembered of it
 
 
+def test_a_hidden_guard_within_a_transaction_answers_500_too(tmp_path, caplog):
+    engine, store = table_of(tmp_path)
+    shop, charges = Shop(store=store, IDEMPOTENCE_KEY_ALL_ROUTES=True), []
+    session = Session(engine)
+    own = idempotent(within=lambda: session)(lambda: charges.append(1) or "paid")
+    shop.app.add_url_rule("/", "view", without_wraps(own), methods=["POST"])
+    assert [shop.send().status_code for _ in range(2)] == [500, 500]
+    assert charges == []
+    assert "with another within." in caplog.text
+    assert list(store.scan("idempotence:2:key:")) == []
+
+
 @pytest.mark.parametrize("how", ["without wraps", "lazy"])
 def test_a_hidden_guard_with_the_same_rules_goes_on(how):
     shop = Shop(IDEMPOTENCE_KEY_ALL_ROUTES=True)
@@ -551,14 +593,7 @@ def test_the_time_is_on_answers_that_a_repeat_gets(options, body, has_header):
 
 
 def test_an_error_page_after_the_record_has_no_time_of_another_answer(tmp_path):
-    sa = pytest.importorskip("sqlalchemy")
-    from sqlalchemy.orm import Session  # noqa: PLC0415
-
-    from flask_idempotence import SqlStore  # noqa: PLC0415
-
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
-    store = SqlStore(engine)
-    store.create_table()
+    engine, store = table_of(tmp_path)
     app = Flask("shop")
     app.secret_key = "a secret for the tests"
     Idempotence(app, store=store)

@@ -26,12 +26,13 @@ from hypothesis.stateful import (
 from flask_idempotence import (
     ConfigurationError,
     Idempotence,
+    Running,
     current_guard,
     idempotent,
     no_repeat_submit,
 )
 
-LEAVES = st.sampled_from([("step",), ("step",), ("point",)])
+LEAVES = st.sampled_from([("step",), ("step",), ("step",), ("point",), ("keep",), ("release",)])
 PROGRAMS = st.lists(
     st.recursive(
         LEAVES,
@@ -55,6 +56,11 @@ class Model:
     def __init__(self):
         self.finished, self.acknowledged, self.keys = set(), {}, {}
 
+    @staticmethod
+    def is_done(decision, has_failed):
+        """Whether an operation is done: as it was decided by hand, else by its result."""
+        return decision == "keep" or (not has_failed and decision != "release")
+
     def begin_step(self, operation, name, step):
         assert step.first == ((operation, name) not in self.finished)
         assert self.keys.setdefault((operation, name), step.key) == step.key
@@ -63,8 +69,8 @@ class Model:
     def end_step(self, operation, name):
         self.finished.add((operation, name))
 
-    def acknowledge(self, operation, steps):
-        self.acknowledged.setdefault(operation, steps)
+    def acknowledge(self, operation, steps, status=None):
+        self.acknowledged.setdefault(operation, status)
         assert steps <= self.finished
 
 
@@ -73,6 +79,7 @@ class Program:
 
     def __init__(self, walk, operation, fates):
         self.walk, self.operation, self.fates, self.steps = walk, operation, fates, set()
+        self.decisions = {}  # by the operation that is meant
 
     def run(self, nodes, around, path=""):
         """Run nodes; `around` are the kind and the operation of each claim, outermost first."""
@@ -90,6 +97,15 @@ class Program:
                 raise LookupError
             case "kill":
                 raise SystemExit
+
+    def keep(self, around, _path, call="keep"):
+        """Decide by hand about the innermost claim; a named lock is released anyway."""
+        getattr(current_guard, call)()
+        if meant := [operation for kind, operation in around if kind != "mutex"]:
+            self.decisions[meant[-1]] = call
+
+    def release(self, around, path):
+        self.keep(around, path, "release")
 
     def step(self, around, path):
         model, step = self.walk.model, self.walk.idempotence.step("step", path)
@@ -164,6 +180,8 @@ class Walk(RuleBasedStateMachine):
     def view(self):
         program, nodes, around = self.running[-1]
         program.steps = set()
+        if program.decisions.get(program.operation) == "release":
+            del program.decisions[program.operation]  # the view runs again under its claim
         try:
             program.run(nodes, [*around, ("key", program.operation)])
         except (
@@ -184,11 +202,12 @@ class Walk(RuleBasedStateMachine):
             self.running.pop()
             if self.faults:
                 raise AssertionError(self.faults)
-        known = program.operation in self.model.acknowledged
+        operation, status = program.operation, answer.status_code
+        known = operation in self.model.acknowledged
         assert ("Idempotent-Replayed" in answer.headers) == known
-        if answer.status_code == 200 and not known:
-            self.model.acknowledge(program.operation, program.steps)
-        assert answer.status_code in ((200,) if known else (200, 500, 409))
+        if not known and self.model.is_done(program.decisions.get(operation), status != 200):
+            self.model.acknowledge(operation, program.steps, status)
+        assert status in ([self.model.acknowledged[operation]] if known else (200, 500, 409))
 
     @rule(nodes=PROGRAMS, route=st.sampled_from(ROUTES), fates=FATES)
     def begin(self, nodes, route, fates):
@@ -211,18 +230,19 @@ class Walk(RuleBasedStateMachine):
         """A message, whose program is that of its first delivery."""
         name = f"message {number}"
         nodes = self.jobs.setdefault(name, nodes)
-        program = Program(self, name, list(fates))
-        with suppress(SystemExit, LookupError), self.app.app_context():
+        program, has_failed = Program(self, name, list(fates)), True
+        with suppress(SystemExit), self.app.app_context():
             try:
                 with self.idempotence.once("message", name) as job:
                     assert job.first != (name in self.model.acknowledged)
                     if job.first:
                         program.run(nodes, [("once", name)])
-            except Exception as error:
-                if getattr(error, "slug", "") == "key-in-progress":  # it was killed before
-                    return
-                raise
-            if job.first:
+                has_failed = False
+            except LookupError:
+                pass
+            except Running:
+                """It was killed before, or a part of it."""
+            if self.model.is_done(program.decisions.get(name), has_failed):
                 self.model.acknowledge(name, program.steps)
 
     @rule()

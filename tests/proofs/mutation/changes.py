@@ -17,7 +17,7 @@ FOUND_BY = {
     "guards/key/test_nesting.py"
     "::TestKeysOfTheirOwn::test_an_inner_one_is_replayed_within_another_operation": [
         (
-            "Engine._enter_claimed",
+            "Engine.enter_claimed",
             "if within is None:  # first, for it may be refused",
         ),
         ("Engine._held", "if claim.key == key or not claim.is_granted or claim.settled:"),
@@ -98,7 +98,7 @@ FOUND_BY = {
         ("Settling._acknowledge", "elif outcome is not Outcome.STALE:"),
     ],
     "guards/key/test_streams.py::test_a_stream_that_breaks_off_is_a_failure[at-most-once]": [
-        ("KeyGuard.answer", 'if getattr(found, "matches", True):'),
+        ("KeyGuard.answer", "if found.matches:"),
         (
             "KeyGuard.settle",
             "is_run = claim.verdict is not Verdict.FAILED"
