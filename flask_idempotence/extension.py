@@ -24,7 +24,6 @@ from .guards.blocks import Id, Lock
 from .guards.once import NO_ID, Once, Step, forget
 from .guards.placement import Fault, close_endpoint, faults_of, place_guards
 from .guards.token import TokenGuard
-from .request.body import watch_input
 from .request.fingerprint import Keyring
 from .request.identity import Identities
 from .request.proxies import actual
@@ -100,7 +99,6 @@ class Idempotence:
         app.teardown_request(tear_down_request)
         request_started.connect(state.check_once, app)
         request_started.connect(begin_request, app)
-        request_started.connect(watch_input, app)
         got_request_exception.connect(receive_exception, app)
         request_finished.connect(finish_request, app)
 

@@ -30,7 +30,7 @@ from ..errors import ConfigurationError
 from ..exactly_once import TransactionFactory
 from ..request.fingerprint import SHORT_HASH, Keyring
 from ..request.identity import Identities
-from ..request.input import WatchedInput
+from ..request.input import CheckedInput
 from ..request.proxies import current_request
 from ..request.tokens import Tokens
 from ..request.warnings import NearMisses
@@ -111,7 +111,7 @@ class Claim:
     app: Flask
     guard: Guard
     is_whole = False  # a repeat gets the response from its record
-    input: WatchedInput | None = None  # of the request, if the claim is granted
+    input: CheckedInput | None = None  # of the request, if the claim is granted
 
     def __init__(self, app: Flask, guard: Guard, endpoint: str | None) -> None:
         self.app, self.guard = app, guard

@@ -20,7 +20,7 @@ from werkzeug.exceptions import HTTPException
 
 from ..errors import ConfigurationError
 from ..request.body import check_whole, read_whole
-from ..request.input import WATCHED
+from ..request.input import CHECKED
 from ..request.observed import NotKept, untouched
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores.base import Done
@@ -61,7 +61,7 @@ class Observation(Observed):
         """
         claim = Claim(self._engine.services.app, guard, request.endpoint)
         claim.observes, self.store_key = True, ""
-        claim.input = request.environ.get(WATCHED)
+        claim.input = request.environ.get(CHECKED)
         try:
             with untouched(request):
                 if self._calls_application(guard):  # which may read the body, or not

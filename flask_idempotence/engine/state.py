@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Request, Response, has_request_context
 
-from ..request.input import WATCHED
+from ..request.body import check_input
+from ..request.input import CHECKED
 from ..request.proxies import current_context, current_request
 from .guard import Claim, Runner, numbers
 from .values import Verdict
@@ -81,7 +82,7 @@ class RequestState:
             claim.number = next(numbers)
         self.claims.append(claim)
         if claim.is_granted:
-            claim.input = context.request.environ.get(WATCHED)
+            claim.input = context.request.environ.get(CHECKED)
 
     def run_unguarded(self, claim: Claim) -> None:
         """Let an operation with steps run without a claim; the outermost one counts.
@@ -101,11 +102,15 @@ def state_of(request: Request) -> RequestState:
 
 
 def begin_request(_: Flask, **__: object) -> None:
-    """Note that a request is an operation of its own; receives the signal `request_started`."""
+    """Note that a request is an operation of its own; receives the signal `request_started`.
+
+    Its body is checked from now on, since the application may read it before a guard does.
+    """
     context = current_context()
     state = state_of(context.request)
     state.number, state.before, state.context = next(numbers), dispatched.get(), id(context)
     dispatched.set(state.number)
+    check_input(context.request.environ)
 
 
 def enter_block(claim: Claim) -> None:

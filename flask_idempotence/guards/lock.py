@@ -100,7 +100,7 @@ class LockGuard(ViewGuard):
             parts = key if isinstance(key, list | tuple) else [key]
             # All requests without a key would be one request: their senders count.
             is_shared = self.shared and not all(part in _EMPTY for part in parts)
-            identity = (identities.of_all if is_shared else identities.of)(app, request)
+            identity = (identities.everybody if is_shared else identities.of)(app, request)
             named = ["lock", identity.text, rule, request.method, request.endpoint, key]
             name = arguments.canonical_result("no_repeat_submit(key=...)", request, named)
         return Operation(name, lease=self._lease, wait=self.wait or 0.0, identity=identity)

@@ -1,4 +1,4 @@
-"""A request's body: kept when a guard reads it, so that the view reads it as if no guard had."""
+"""A request's body: a guard reads it so that the view reads it as if no guard had."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from itertools import chain
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
-from flask import Flask, Request, Response, after_this_request
+from flask import Request, Response, after_this_request
 from werkzeug.exceptions import (
     ClientDisconnected,
     LengthRequired,
@@ -23,8 +23,7 @@ from werkzeug.exceptions import (
 from werkzeug.wsgi import LimitedStream, get_content_length
 
 from ..errors import ConfigurationError
-from .input import PIECE, WATCHED, WatchedInput, disconnected
-from .proxies import current_request
+from .input import CHECKED, PIECE, CheckedInput, disconnected
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
 FORM = "application/x-www-form-urlencoded"
 
 IN_MEMORY = 1 << 20
-"""Bytes of the longest body that is kept in memory; a longer one is kept in a temporary file.
+"""Bytes of the longest body that is held in memory; a longer one is held in a temporary file.
 
 A guard that only observes reads no longer one.
 """
 
-KEPT = "flask_idempotence.body"
+WHOLE = "flask_idempotence.body"
 """Where the environment has the body that a guard has read whole."""
 
 OBSERVED = "flask_idempotence.observed"
@@ -46,31 +45,27 @@ OBSERVED = "flask_idempotence.observed"
 _logger = logging.getLogger("flask_idempotence")
 
 
-def watch_input(_: Flask, **__: object) -> None:
-    """Watch the body of a request, if it has one; receives the signal `request_started`.
-
-    From the beginning, since the application may read it before a guard does.
-    """
-    environ = current_request().environ
+def check_input(environ: WSGIEnvironment) -> None:
+    """Have the body of a request checked from now on, if it has one."""
     has_body = (environ.get("CONTENT_LENGTH") or "0") != "0" or "HTTP_TRANSFER_ENCODING" in environ
-    if has_body and environ.get(KEPT) is None:
-        environ["wsgi.input"] = environ[WATCHED] = WatchedInput(environ)
+    if has_body and environ.get(WHOLE) is None:
+        environ["wsgi.input"] = environ[CHECKED] = CheckedInput(environ)
 
 
 def guard_input(environ: WSGIEnvironment) -> None:
     """Let every reader of a body raise where it breaks off, from now on."""
-    if kept_body(environ) is not None:
+    if whole_body(environ) is not None:
         return
-    watched = environ.get(WATCHED)
-    if watched is None:
-        watched = environ["wsgi.input"] = environ[WATCHED] = WatchedInput(environ)
-    watched.is_guarded = True
+    checked = environ.get(CHECKED)
+    if checked is None:
+        checked = environ["wsgi.input"] = environ[CHECKED] = CheckedInput(environ)
+    checked.is_guarded = True
     check_whole(environ)
 
 
 def check_whole(environ: WSGIEnvironment) -> None:
     """Raise where a body has broken off already, which the application has read."""
-    if kept_body(environ) is None and WATCHED in environ and environ[WATCHED].is_broken:
+    if whole_body(environ) is None and CHECKED in environ and environ[CHECKED].is_broken:
         raise ClientDisconnected
 
 
@@ -82,17 +77,17 @@ class Body:
     size: int
     data: bytes | None
     """None where the bytes are in a temporary file."""
-    is_rest: bool = False
-    """Whether the application has read a part before, or all, and not kept it."""
+    is_partial: bool = False
+    """Whether the application has read a part before, or all, and does not hold it."""
 
 
 def body_of(request: Request) -> Body:
     """Return the body of a request, which the view can still read, under its own limits."""
-    if (body := kept_body(request.environ)) is None:
+    if (body := whole_body(request.environ)) is None:
         if data := vars(request).get("_cached_data"):  # the application keeps what it has read
             return in_memory(data)
-        body = _read_and_keep(request)
-    if body.is_rest:
+        body = _replace_input(request)
+    if body.is_partial:
         raise ConfigurationError(
             f"The body of a request to {request.endpoint!r} was read before its guard. Read "
             "it with request.get_data(), which keeps it (or give a lock a key=)."
@@ -104,16 +99,16 @@ def read_whole(request: Request) -> None:
     """Read as much of a body as no code has read yet, so that none of it can be missing later."""
     known = vars(request)
     is_parsed = known.get("_cached_data") or known.get("form") or known.get("files")
-    if not is_parsed and kept_body(request.environ) is None:
-        _read_and_keep(request)
+    if not is_parsed and whole_body(request.environ) is None:
+        _replace_input(request)
 
 
 def was_parsed(request: Request) -> bool:
-    """Whether the application has parsed the form before a guard kept the body."""
+    """Whether the application has parsed the form before a guard read the body."""
     known = vars(request)
-    kept = kept_body(request.environ)
-    is_kept = known.get("_cached_data") or (kept is not None and not kept.is_rest)
-    return "form" in known and not is_kept
+    whole = whole_body(request.environ)
+    is_whole = known.get("_cached_data") or (whole is not None and not whole.is_partial)
+    return "form" in known and not is_whole
 
 
 def is_left_unparsed(request: Request) -> bool:
@@ -125,7 +120,7 @@ def is_left_unparsed(request: Request) -> bool:
         if length:  # bytes that are no text
             raise ClientDisconnected
         return False
-    return (kept_body(request.environ) or _read_and_keep(request)).size > 0
+    return (whole_body(request.environ) or _replace_input(request)).size > 0
 
 
 def digest_of(stream: IO[bytes]) -> str:
@@ -146,8 +141,8 @@ def rewound(stream: IO[bytes]) -> Iterator[None]:
         stream.seek(position)
 
 
-def kept_body(environ: WSGIEnvironment) -> Body | None:
-    body: Body | None = environ.get(KEPT)
+def whole_body(environ: WSGIEnvironment) -> Body | None:
+    body: Body | None = environ.get(WHOLE)
     return body if body and body.stream is environ["wsgi.input"] else None
 
 
@@ -163,30 +158,30 @@ def _check_known(environ: WSGIEnvironment, length: int | None) -> None:
         )
 
 
-def _read_and_keep(request: Request) -> Body:
+def _replace_input(request: Request) -> Body:
     """Read the body, and put a file of it in the place of the server's."""
     environ, known = request.environ, vars(request)
     source, limit = known.get("stream") or environ["wsgi.input"], request.max_content_length
-    watched: Any = environ.get(WATCHED)
-    if watched is not None and source is watched.server:  # it was not watched from the beginning
-        source = watched
-    is_served = source is watched or isinstance(source, LimitedStream)
-    length = watched.length if is_served and watched else get_content_length(environ)
+    checked: Any = environ.get(CHECKED)
+    if checked is not None and source is checked.server:  # it was not checked from the beginning
+        source = checked
+    is_served = source is checked or isinstance(source, LimitedStream)
+    length = checked.length if is_served and checked else get_content_length(environ)
     _check_known(environ, length)
     if length is not None and limit is not None and length > limit:
         raise RequestEntityTooLarge
     is_altered = not (is_served or isinstance(source, io.BytesIO))
     if is_altered:  # by the application, such as decompressed: it has another length
         length = None
-    is_begun = watched is not None and watched.is_begun
+    is_begun = checked is not None and checked.is_begun
     observed: Callable[..., Body] | None = environ.get(OBSERVED)
     body = (observed or _read)(source, length, limit)
-    body.is_rest = is_begun and is_served
+    body.is_partial = is_begun and is_served
     environ["wsgi.input"] = body.stream
-    environ[KEPT] = body
+    environ[WHOLE] = body
     if "stream" in known:
         known["stream"] = body.stream
-        body.is_rest |= body.size < (is_altered if length is None else length)
+        body.is_partial |= body.size < (is_altered if length is None else length)
     return body
 
 
@@ -196,7 +191,7 @@ def _read(source: IO[bytes], length: int | None, limit: int | None) -> Body:
     more = b"" if len(data) == length else read()
     if not more and (limit is None or len(data) <= limit):
         return in_memory(data)
-    file, size = KeptFile(IN_MEMORY), 0
+    file, size = BodyFile(IN_MEMORY), 0
     try:
         for piece in chain((data, more), iter(read, b"")):
             size += file.write(piece)
@@ -235,7 +230,7 @@ def in_memory(data: bytes) -> Body:
     return Body(io.BytesIO(data), len(data), data)
 
 
-class KeptFile(SpooledTemporaryFile[bytes]):
+class BodyFile(SpooledTemporaryFile[bytes]):
     """A temporary file that may be dropped: not every body is whole, or response closed."""
 
     def close(self) -> None:

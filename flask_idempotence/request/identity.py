@@ -115,7 +115,7 @@ class Identities:
             found += self._accounts(asked, *headers)
         return self._identity(app, request, found or [Sender("guest", "guest")])
 
-    def of_all(self, app: Flask, request: Request) -> Identity:
+    def everybody(self, app: Flask, request: Request) -> Identity:
         return self._identity(app, request, [Sender("everybody", "everybody")])
 
     def bearer_of(self, app: Flask, request: Request | None) -> Identity:

@@ -1,4 +1,4 @@
-"""The server's input, watched: it shows where a body broke off, whichever code reads it."""
+"""The server's input: it shows where a body broke off, whichever code reads it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PIECE = 1 << 16
 """Bytes that are read at a time."""
 
-WATCHED = "flask_idempotence.input"
+CHECKED = "flask_idempotence.input"
 """Where the environment has it; the application may have put an input of its own before it."""
 
 _CODED = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
@@ -57,7 +57,7 @@ class Input:
         return getattr(self._stream, name)
 
 
-class WatchedInput(Input):
+class CheckedInput(Input):
     """An input of the server. Behind a guard, it raises where the body has broken off.
 
     Some servers pass on the bytes before a disconnect as if they were the body, others raise

@@ -17,7 +17,7 @@ from .body import OBSERVED
 from .credentials import carried_headers, read_authorization
 from .fingerprint import canonical_json
 from .proxies import actual, session_with_content, unproxied
-from .senders import Asked, Sender, id_of, text_of, within
+from .senders import Asked, Sender, id_of, qualified_by_issuer, text_of
 
 
 def users_of(asked: Asked) -> list[Sender]:
@@ -60,7 +60,7 @@ def _jwt_user(app: Flask) -> list[Sender]:
     subject = claims.get(app.config.get("JWT_IDENTITY_CLAIM", "sub"))
     if (found := text_of(subject)) is None:
         return []
-    return [Sender("user", f"user:flask_jwt_extended{within(found, claims)}")]
+    return [Sender("user", f"user:flask_jwt_extended{qualified_by_issuer(found, claims)}")]
 
 
 def _authlib_user(token: object) -> list[Sender]:
@@ -72,7 +72,7 @@ def _authlib_user(token: object) -> list[Sender]:
     if isinstance(token, Mapping):  # RFC 7662, section 2.2, and RFC 9068, section 2.2
         users = (text_of(token.get(name)) for name in ("sub", "username", "user_id"))
         user, client = next(filter(None, users), None), text_of(token.get("client_id"))
-        issuers = within("", token)
+        issuers = qualified_by_issuer("", token)
     else:
         user, client = (text_of(getattr(token, name, None)) for name in ("user_id", "client_id"))
         is_certain = hasattr(token, "user_id")

@@ -13,8 +13,8 @@ from werkzeug.datastructures import iter_multi_items
 from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntityTooLarge
 from werkzeug.wsgi import LimitedStream
 
-from .body import IN_MEMORY, KEPT, OBSERVED, Body, in_memory, kept_body, rewound
-from .input import WATCHED, Again, read_at_most
+from .body import IN_MEMORY, OBSERVED, WHOLE, Body, in_memory, rewound, whole_body
+from .input import CHECKED, Again, read_at_most
 from .proxies import session_as_it_was
 
 if TYPE_CHECKING:
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 
 class NotKept(Exception):
-    """A body is not kept whole for a guard that only observes; the text says why."""
+    """A body is not held whole for a guard that only observes; the text says why."""
 
 
 @contextmanager
 def untouched(request: Request) -> Iterator[None]:
     """Let a guard ask that only observes: a request and its session are as before afterwards.
 
-    The guard, and functions of the application that it calls, read a body that is kept whole in
+    The guard, and functions of the application that it calls, read a body that is held whole in
     memory, by the code of a guard that is enforced, or raise `NotKept`. The view reads it again.
     """
     environ, known = request.environ, vars(request)
-    attributes, kept = known.copy(), kept_body(environ)
-    entries = {name: environ.get(name) for name in ("wsgi.input", KEPT, OBSERVED)}
+    attributes, whole = known.copy(), whole_body(environ)
+    entries = {name: environ.get(name) for name in ("wsgi.input", WHOLE, OBSERVED)}
     environ[OBSERVED] = partial(_read_and_put_back, environ, entries, attributes)
     streams = [file.stream for _, file in iter_multi_items(known.get("files", ()))]
-    if kept is not None:
+    if whole is not None:
         known.pop("stream", None)  # Werkzeug's own counts the bytes that are read of it
-        streams.append(kept.stream)
+        streams.append(whole.stream)
     try:
         with session_as_it_was(), ExitStack() as positions:
             for stream in streams:
@@ -62,21 +62,21 @@ def _read_and_put_back(
     limit: int | None,
 ) -> Body:
     """Read a body that fits into memory; leave an input of the same bytes, up to its error."""
-    stream, watched = attributes.get("stream"), environ.get(WATCHED)
+    stream, checked = attributes.get("stream"), environ.get(CHECKED)
     source: Any = environ["wsgi.input"]
     if isinstance(stream, io.BytesIO):
         return in_memory(stream.getvalue()[stream.tell() :])
-    is_watched = source is watched and (
-        stream is None or stream is watched or isinstance(stream, LimitedStream)
+    is_checked = source is checked and (
+        stream is None or stream is checked or isinstance(stream, LimitedStream)
     )
-    if not (is_watched or stream is None or stream is source):
+    if not (is_checked or stream is None or stream is source):
         raise NotKept("the application reads the body by a stream of its own")
-    if watched is None and not environ.get("wsgi.input_terminated"):
+    if checked is None and not environ.get("wsgi.input_terminated"):
         return in_memory(b"")
     too_long = NotKept(f"the body is longer than {IN_MEMORY} bytes")
     if length is not None and length > IN_MEMORY:
         raise too_long
-    if is_watched:
+    if is_checked:
         data, error = source.read_ahead(IN_MEMORY + 1)
     else:
         data, error = read_at_most(source, IN_MEMORY + 1)

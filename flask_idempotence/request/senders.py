@@ -113,7 +113,7 @@ def user_in_session(label: str, value: object) -> Sender | None:
     if found is None and isinstance(value, Mapping):
         # OpenID Connect Core 1.0, section 5.7: these two, and no other claims, name a user.
         subject = id_of(value.get("sub")) if id_of(value.get("iss")) else None
-        found = subject and within(subject, value)
+        found = subject and qualified_by_issuer(subject, value)
     if found is None:
         found, is_certain = whole_of(value), False
     if found is None:
@@ -121,7 +121,7 @@ def user_in_session(label: str, value: object) -> Sender | None:
     return Sender("session", f"session:{label}{found}", is_certain, id=found[1:])
 
 
-def within(user: str, claims: Mapping[str, object]) -> str:
+def qualified_by_issuer(user: str, claims: Mapping[str, object]) -> str:
     """Return the text of an id with its issuer and account, as JSON; the id's for neither."""
     named = ((name, text_of(claims.get(name))) for name in _ISSUERS)
     texts = [text for name, issuer in named if issuer is not None for text in (name, issuer)]

@@ -146,7 +146,7 @@ class Refusal(IdempotenceError, HTTPException):
             self.description = text or self.description
         if has_request_context():
             response_state(request).has_refused = True
-            after_this_request(self.keep_headers)
+            after_this_request(self.add_headers)
 
     def _made(self, text: object) -> str | None:
         """Return the text of a lazy one, never markup; None where it cannot be made or sent."""
@@ -164,7 +164,7 @@ class Refusal(IdempotenceError, HTTPException):
             return None
         return made
 
-    def keep_headers(self, response: Response) -> Response:
+    def add_headers(self, response: Response) -> Response:
         """Add the headers of this refusal to a response that an error handler made of it.
 
         A view that catches the refusal answers for itself: with a status of its own, its response
