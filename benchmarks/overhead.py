@@ -14,6 +14,7 @@ The view reads its JSON of 100 bytes, 10 kB and 100 kB; another one does not rea
 
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from flask import Flask
@@ -31,12 +32,15 @@ from measuring.command import (
     quiet,
     row_of,
 )
+from measuring.machine import in_words, machine
+from measuring.pages import table
 from measuring.redis_costs import memory
 from measuring.timing import Variant, difference, interleave
 from modes import key_mode, lock_mode, powertools_mode
 from modes.comparison import (
     BY_HAND,
     CASES,
+    FIRST,
     LONG,
     READ_IN_MEMORY,
     UNGUARDED,
@@ -88,6 +92,9 @@ def main() -> int:
             print(json.dumps(_by_hand(server.unix_url, requests)))
             return 0
         print_versions("flask", "werkzeug", "redis", "itsdangerous", Redis=server.version)
+        told = machine(
+            **{name: version(name) for name in ("flask", "redis")}, Redis=server.version
+        )
         sizes = memory(server.url)
         _show_memory(sizes)
         on_redis = [
@@ -99,7 +106,41 @@ def main() -> int:
     in_memory = [row for work in (READ, UNREAD) for row in _in_memory(work, requests)]
     in_memory.append(_unguarded_route(requests))
     parts = [part for part in (on_redis, in_memory, beside) if part]
-    return finish(arguments, *parts, missed=sum(row["missed"] for row in sizes))
+    return finish(
+        arguments,
+        *parts,
+        missed=sum(row["missed"] for row in sizes),
+        note=f"{in_words(told)} {requests:,} requests of each variant, a tenth for 10 and 100 kB.",
+        summary=_summary(on_redis, beside),
+    )
+
+
+def _summary(on_redis: list[dict], beside: list[dict]) -> str:
+    """Return what a user wants to know: two figures, and a table for each view and body."""
+    value = {row["aim"]: f"{row['value']:.2f}" for row in on_redis if row["at"].startswith("tcp")}
+
+    def to_hand(mode: str, what: str, work: Work) -> str:
+        return value.get(f"{mode}, {what}, {work.name} / {BY_HAND}", "")
+
+    kinds = (("lock", FIRST), ("key", FIRST), ("key", "replay"))
+    lock, key = (to_hand(mode, FIRST, READ) for mode in ("lock", "key"))
+    lines = [
+        [work.name.replace(",", " of JSON,"), *(to_hand(*kind, work) for kind in kinds)]
+        for work in (READ, UNREAD, *LONG_BODIES)
+    ]
+    text = (
+        f"**A view that reads its JSON of 100 bytes takes {lock} times as long behind a lock as "
+        f"behind the same guard written by hand, and {key} times behind a key.**\n\n"
+        + table(["times as long as with a guard by hand", "lock", "key", "replay"], lines)
+    )
+    if beside:
+        first, replay = (f"{row['value']:.2f}" for row in beside)
+        text += (
+            f"\n\nWhat a key adds to a first request is {first} of what AWS Lambda Powertools "
+            f"adds to the same view, and to a replay {replay} ([how]"
+            "(reports/aims.md#compared-with-powertools))."
+        )
+    return text
 
 
 def _on_redis(uri: str, at: str, requests: int) -> list[dict]:

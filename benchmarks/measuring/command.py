@@ -13,6 +13,8 @@ from measuring.timing import Spread
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reports" / "aims.md"
+SUMMARY = ROOT / "docs" / "overhead.md"
+"""The page that users read; it has the most important figures of the report."""
 
 
 def parser_of(description: str) -> argparse.ArgumentParser:
@@ -40,17 +42,28 @@ def quiet() -> None:
     logging.getLogger("flask_idempotence").setLevel(logging.ERROR)
 
 
-def finish(arguments: argparse.Namespace, *parts: list[dict], missed: int = 0) -> int:
+def finish(
+    arguments: argparse.Namespace,
+    *parts: list[dict],
+    missed: int = 0,
+    note: str = "",
+    summary: str = "",
+) -> int:
     """Print a table of the aims in each part; return the status to exit with.
 
-    `missed` are figures beyond their limits that no table shows.
+    Args:
+        missed: figures beyond their limits that no table shows.
+        note: what the report says below the tables, such as the machine.
+        summary: the text for the page that users read; empty for none.
     """
-    tables = "\n\n".join(map(table_of, parts))
+    tables = "\n\n".join([*map(table_of, parts), *([note] if note else ())])
     print(f"\n{tables}")
     if arguments.docs:
         command = Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix()
-        text = replace_part(PAGE.read_text(encoding="utf-8"), command, tables)
-        PAGE.write_text(text, encoding="utf-8")
+        for page, part in ((PAGE, tables), (SUMMARY, summary)):
+            if part:
+                text = replace_part(page.read_text(encoding="utf-8"), command, part)
+                page.write_text(text, encoding="utf-8")
     missed += sum(row["missed"] for rows in parts for row in rows)
     print(f"\nfigures beyond their limits: {missed}" if missed else "\nall aims kept")
     return 1 if arguments.check and missed else 0

@@ -183,7 +183,7 @@ def test_the_rule_knows_every_situation_that_the_page_tells_of():
     assert {scenario for scenario, *_ in CASES} == set(tables.QUESTIONS)
 
 
-@pytest.mark.parametrize("command", ["overhead.py", "service.py"])
+@pytest.mark.parametrize("command", ["overhead.py", "service.py", "crowds.py"])
 def test_the_page_has_a_part_for_each_benchmark(command):
     text = PAGE.read_text(encoding="utf-8")
     command = f"benchmarks/{command}"
