@@ -12,7 +12,7 @@ import pytest
 from flask import g, request
 from flask.sessions import SecureCookieSession, SessionInterface
 from flask_jwt_extended import JWTManager, create_access_token, jwt_required
-from flask_login import AnonymousUserMixin, LoginManager
+from flask_login import AnonymousUserMixin, LoginManager, UserMixin, login_user
 from helpers.applications.login_apps import CountingApp
 from helpers.apps import make_app
 from werkzeug.local import LocalProxy
@@ -459,7 +459,7 @@ def test_under_observe_a_loader_that_returns_an_object_disturbs_nothing(caplog):
     assert "str(row.id)" in caplog.text
 
 
-# Login libraries at odd places; test_senders.py has the usual ones
+# Login libraries: the user survives another token and another address
 
 
 def jwt_app(*, optional=False, checked=True, **settings):
@@ -506,6 +506,24 @@ def test_the_account_in_the_claims_of_a_token_counts(claim):
     counter = jwt_app()
     tokens = [jwt(counter, "1", **{claim: account}) for account in "ab"]
     assert counter.tells_apart(*[bearer(token) for token in tokens])
+
+
+def test_flask_login_and_its_remember_cookie():
+    class User(UserMixin):
+        def __init__(self, id_):
+            self.id = id_
+
+    counter = CountingApp()
+    LoginManager(counter.app).user_loader(User)
+    counter.app.add_url_rule(
+        "/login/<id_>", "login", lambda id_: str(login_user(User(id_), remember=True))
+    )
+    clients = [counter.app.test_client() for _ in range(2)]
+    for client, user in zip(clients, ("7", "8"), strict=True):
+        client.get(f"/login/{user}")
+    assert counter.tells_apart(*[{"client": client} for client in clients])
+    clients[0].delete_cookie("session")
+    assert counter.verdicts({"client": clients[0]} | OTHER_V4) == ["replay of 200"]
 
 
 def test_flask_login_without_a_loader_knows_nobody():
