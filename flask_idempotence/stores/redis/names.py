@@ -78,6 +78,8 @@ class Names:
                         # A time-out says more than a refusal.
                         problem = problem if isinstance(problem, TimeoutError) else error
                         tried.append(address)
+                        if look_up.done() and not is_last:
+                            break  # the addresses that it has found come first
                     else:
                         good = address
                         return connected

@@ -136,6 +136,22 @@ def resolver_port(resolver, fresh_redis):
     return fresh_redis.port
 
 
+def test_earlier_addresses_that_are_dead_do_not_hide_the_new_one(
+    resolver, redis_server, monkeypatch
+):
+    """The look-up ends while the first of them is tried: the others would take the whole time."""
+    connect = socket.socket.connect
+    with dead_addresses(6) as dead:
+        resolver.hosts["redis.test"] = dead
+        store = open_named(1.5)
+        ended(store.ping)
+        resolver.hosts["redis.test"] = [(HOST, redis_server.port)]
+        resolver.hang()
+        answering = lambda self, address: resolver.answer() or connect(self, address)  # noqa: E731
+        monkeypatch.setattr(module.socket.socket, "connect", answering)
+        assert ended(store.ping) is None
+
+
 @pytest.mark.parametrize("dead", range(6))
 def test_a_living_address_is_reached_wherever_it_is_in_the_list(resolver, redis_server, dead):
     """In one attempt or the next, and first from then on."""
