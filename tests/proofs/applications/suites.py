@@ -112,6 +112,7 @@ CAUSES = {
     r"Flask, made, .*test_templates_auto_reload": "it sets an option of Jinja after init_app",
     r"flask-classful, .*test_rule_options": "it records all rules, and the extension adds one",
     r"Flask-WTF, .*test_validate_error_logged": "it counts log lines of a check before the view",
+    r"authlib, .*test_userinfo.py::test_post": "its context has the first request's token in g",
     r"Flask-WTF, .*x-csrf-token": "an after_request function signs the time into a header",
 }
 """By patterns of suite, variant and test: why a result differs, outside of the extension."""
