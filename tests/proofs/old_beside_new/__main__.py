@@ -39,6 +39,7 @@ EXPECTED = {
     r"nestings: .*lock observed, releases": "release() also releases what is only observed",
     r'<meta name="viewport"': "the page of a refusal fits a phone and names its language",
     r"\+Vary: Cookie": "a record keeps that its view has read the session",
+    r"'key-in-progress', 'key-reused'": "another status may be set for key-reused",
     r"Give --running for all held claims": "the error names --running",
     r"The identity_loader returned": "a loader's object is refused",
     r"keep\(ttl=5\) is less than": "steps must not outlive the record",
