@@ -98,7 +98,7 @@ def judge(name, options, servers):
         return Found([name, version, "the suite does not run here"])
     found, kinds, counts = Found([]), Counter(), Counter()
     runs = [(variant, MEMORY) for variant in options.variants]
-    if "twice, first" in options.variants:
+    if "twice, first" in options.variants and not options.memory:
         runs.insert(1, ("twice, first", servers.redis.url))
     for variant, store in runs:
         if options.kept and not sources.kept(variant, store).exists():
@@ -150,6 +150,7 @@ def main():
         help="sources, environments and results; a checkout in DIRECTORY/NAME is used",
     )
     parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS)
+    parser.add_argument("--memory", action="store_true", help="leave out the runs on Redis")
     parser.add_argument("--seconds", type=int, default=600, help="for one run of a suite")
     parser.add_argument("--kept", action="store_true", help="report what is kept, run nothing")
     parser.add_argument("--report", type=Path, help="where to write the tables")

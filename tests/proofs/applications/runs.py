@@ -99,15 +99,19 @@ class Sources:
 
     def _run(self, source, variant, store, servers, seconds):
         """Run a suite; return how each test ended, and what the plugin has noted."""
-        results, notes = self.home / "results.xml", self.home / "notes.jsonl"
+        label = self.kept(variant, store).stem
+        results, notes = self.home / f"{label}.xml", self.home / f"{label}.jsonl"
         for file in (results, notes):
             file.unlink(missing_ok=True)
         tests = self.suite.tests or next(
             (name for name in ("tests", "test") if (source / name).is_dir()), "."
         )
+        for path, text in self.suite.files:
+            (source / path).write_text(text)
         command = [str(self.prepare(source)), "-m", "pytest", *OPTIONS.split(), "-o", "addopts="]
         command += ["-o", "junit_family=xunit1", f"--junitxml={results}", *tests.split()]
         environment = os.environ | {"CI": "", "DOUBLED_STORE": store, "DOUBLED_LOG": str(notes)}
+        environment["PATH"] = os.pathsep.join((str(Path(command[0]).parent), os.environ["PATH"]))
         environment |= variables(self.suite.variables, servers)
         environment["PYTHONPATH"] = str(source)
         if variant:
@@ -118,7 +122,7 @@ class Sources:
             done = quiet(*command, cwd=source, env=environment, timeout=seconds)
         except subprocess.TimeoutExpired:
             return {}, []
-        (self.home / "output.txt").write_text(done.stdout[-20_000:] + done.stderr[-5_000:])
+        (self.home / f"{label}.txt").write_text(done.stdout[-20_000:] + done.stderr[-5_000:])
         lines = notes.read_text().splitlines() if notes.exists() else []
         return outcomes(results), [json.loads(line) for line in lines]
 

@@ -4,6 +4,7 @@ It runs in the environment of another project's suite: the variant is in `DOUBLE
 `DOUBLED_STORE`, and each request that it has sent twice is a line of the file `DOUBLED_LOG`.
 """
 
+import copy
 import io
 import itertools
 import json
@@ -98,8 +99,11 @@ def _run_wsgi_app(self, environ, buffered=False):
     environ["wsgi.input"] = io.BytesIO(body)  # for a redirect that the client follows
     seen = VARIANT == "twice, replay"
     sent[not seen].pop("werkzeug.debug.preserve_context", None)  # the test looks into the other's
+    before = copy.copy(self._cookies)
     first = _whole(_run(self, sent[0], buffered))
+    after, self._cookies = self._cookies, before  # the client adds its cookies as it sends
     second = _whole(_run(self, sent[1], buffered))
+    self._cookies = after
     _compare(sent[0], first, second)
     return (first, second)[seen]
 
