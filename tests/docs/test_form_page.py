@@ -3,10 +3,12 @@
 import re
 
 import pytest
+from flask_wtf import FlaskForm
+from helpers.apps import make_app
 from helpers.http_transcripts import FORM_PAGE, run_blocks
 from helpers.repository import text_of
 
-from flask_idempotence import StoreError
+from flask_idempotence import StoreError, no_repeat_submit
 
 EMPTY = re.search(r"{{ idempotence_field\(empty.*?}}", text_of(FORM_PAGE))[0]
 """The field of the page that needs no store."""
@@ -110,3 +112,14 @@ def test_another_form_of_the_same_token_and_a_wrong_token_keep_the_input(shop, t
     again = fields_of(refused)
     assert (refused.status_code, again["address"]) == (status, "2 High Street")
     assert again["idempotence_token"] not in (token, form["idempotence_token"])
+
+
+@pytest.mark.parametrize(("ignored", "status"), [((), 200), (("like-csrf_token",), 409)])
+def test_a_lock_compares_a_csrf_token_of_another_name_unless_it_is_ignored(ignored, status):
+    app = make_app(IDEMPOTENCE_IGNORED_ARGS=("csrf_token", *ignored))
+    app.post("/likes")(no_repeat_submit(5)(lambda: "liked"))
+    with app.test_request_context():
+        assert FlaskForm(prefix="like").csrf_token.name == "like-csrf_token"
+    pages = [{"like-csrf_token": page} for page in ("first", "reloaded")]
+    answers = [app.test_client().post("/likes", data=page).status_code for page in pages]
+    assert answers == [200, status]
