@@ -67,7 +67,7 @@ class Deadline(TimeLimit):
 
     def left(self) -> float:
         """Return the remaining seconds, or raise RedisTimeoutError if there are none."""
-        left = self.at - time.monotonic()
+        left = self._operation.get().at - time.monotonic()
         if left <= 0:
             raise RedisTimeoutError("The deadline has passed.")
         return left

@@ -80,8 +80,8 @@ class Deployment:
                 if server is None:
                     server = self._node_for(key)
                 replies = server.exchange(commands, quorum)
-                for index, reply in enumerate(replies):
-                    if follow and isinstance(reply, ResponseError):
+                for index, reply in enumerate(replies if follow else ()):
+                    if isinstance(reply, ResponseError):
                         replies[index] = self._follow(server, commands[index], reply, key, quorum)
                 return replies
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:
@@ -99,7 +99,7 @@ class Deployment:
         wanted = self.replicas if script.written else 0
         quorum = Quorum(wanted, script.written) if wanted else None
         send = partial(self.send, key=calls[0][0], repeatable=script.repeatable, quorum=quorum)
-        replies = send([pack("EVALSHA", script.digest, 1, *call) for call in calls])
+        replies = send([pack(*call, behind=script.called) for call in calls])
         unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:  # the server was restarted or replaced; it has not run these
             fresh = send([pack("EVAL", script.source, 1, *calls[n]) for n in unknown])
@@ -124,25 +124,21 @@ class Deployment:
 
     def gather(
         self, calls: Sequence[Call], send: Callable[[Sequence[Call]], Sequence[Reply]]
-    ) -> list[Reply]:
+    ) -> Sequence[Reply]:
         """Send the calls of each server, and return the replies in the order of the calls.
 
         Each server has its share of the deadline, also after one that does not answer: a
         StoreError is in place of each reply of that one.
         """
-        replies: dict[int, Reply] = {}
         try:
             groups = self._groups([call[0] for call in calls]) if calls else []
         except (RedisError, OSError) as error:
             raise _no_reply(error) from error
+        if len(groups) == 1:
+            return _in_share(calls, send, 1)
+        replies: dict[int, Reply] = {}
         for index, group in enumerate(groups):
-            try:
-                with deadline.limit(deadline.left() / (len(groups) - index)):
-                    found = send([calls[n] for n in group])
-            except StoreError as error:
-                found = [error] * len(group)
-            except RedisTimeoutError as error:
-                found = [StoreError(f"TimeoutError: {error}")] * len(group)
+            found = _in_share([calls[n] for n in group], send, len(groups) - index)
             replies.update(zip(group, found, strict=True))
         return [replies[n] for n in range(len(calls))]
 
@@ -177,6 +173,22 @@ def operation(method: Callable[P, T]) -> Callable[P, T]:
             deadline.end(token)
 
     return timed
+
+
+def _in_share(
+    calls: Sequence[Call], send: Callable[[Sequence[Call]], Sequence[Reply]], servers: int
+) -> Sequence[Reply]:
+    """Send the calls of one server, of so many that have the time that is left."""
+    try:
+        left = deadline.left()
+        if servers == 1:
+            return send(calls)
+        with deadline.limit(left / servers):
+            return send(calls)
+    except StoreError as error:
+        return [error] * len(calls)
+    except RedisTimeoutError as error:
+        return [StoreError(f"TimeoutError: {error}")] * len(calls)
 
 
 def _no_reply(error: Exception) -> StoreError:

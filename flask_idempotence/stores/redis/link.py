@@ -62,12 +62,19 @@ _KINDS = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyErr
 _CODE = re.compile(r"(?:Error .*@user_script: ?\d+: -?)?([A-Z]+)\b")
 
 
-def pack(*words: str | bytes | int) -> Command:
-    parts = [b"*%d\r\n" % len(words)]
+def packed(*words: str | bytes | int) -> bytes:
+    """Return words of a command in Redis' protocol."""
+    parts = []
     for word in words:
         data = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
         parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(parts)
+
+
+def pack(*words: str | bytes | int, behind: tuple[bytes, int] = (b"", 0)) -> Command:
+    """Return a command; `behind` are its first words, packed, and their number."""
+    first, count = behind
+    return b"*%d\r\n%b%b" % (count + len(words), first, packed(*words))
 
 
 def error_code(reply: ResponseError) -> str:

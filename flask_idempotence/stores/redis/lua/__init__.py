@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 
+from ..link import packed
+
 
 class Script:
     """A file of this folder: its text, and the hash by which a server knows it.
 
-    `written`: its replies where it has written. `repeatable`: it may be sent twice.
+    `called`: the words of a call before its key, packed, and their number. `written`: its replies
+    where it has written. `repeatable`: it may be sent twice.
     """
 
     def __init__(
@@ -20,6 +23,7 @@ class Script:
         text = pkgutil.get_data(__package__, f"{name}.lua") or b""
         self.source: str = text.decode()
         self.digest: str = hashlib.sha1(text, usedforsecurity=False).hexdigest()
+        self.called = packed("EVALSHA", self.digest, 1), 3
 
 
 CLAIM = Script("claim", written=(0,))
