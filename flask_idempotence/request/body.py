@@ -60,7 +60,8 @@ def guard_input(environ: WSGIEnvironment) -> None:
     if checked is None:
         checked = environ["wsgi.input"] = environ[CHECKED] = CheckedInput(environ)
     checked.is_guarded = True
-    check_whole(environ)
+    if checked.is_broken:
+        raise ClientDisconnected
 
 
 def check_whole(environ: WSGIEnvironment) -> None:

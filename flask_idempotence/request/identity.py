@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flask import Flask, Request
@@ -19,7 +19,9 @@ from .proxies import session_with_content
 from .senders import ACCOUNTS, Asked, Sender, loaded_sender, text_of, user_in_session
 from .warnings import IdentityWarnings
 
-_Sources = Mapping[str, Callable[[Asked], list[Sender]]]
+_Source = Callable[[Asked], list[Sender]]
+_Sources = Sequence[tuple[str, _Source, _Source | None]]
+"""In their order: each with its name, and the one that counts beside it, if that comes later."""
 
 _BESIDE = {
     "user": "session",
@@ -62,23 +64,21 @@ class Identities:
         self._callbacks = callbacks
         self._credentials = Credentials(config)
         self._warnings = IdentityWarnings(config)
-        sources: _Sources = {
+        sources: dict[str, _Source] = {
             "user": users_of,
             "session": self._session,
             "authorization": self._authorization,
             "credentials": self._credentials.of,
             "ip": self._address,
         }
-        self._sources: _Sources = {name: sources[name] for name in config.identity}
+        self._sources = _in_order(config.identity, sources)
         # A token is issued at a URL of its own: only sources that are the same there count.
         sources = {
             "user": flask_login_user,
             "session": self._session,
             "authorization": functools.partial(self._authorization, for_token=True),
         }
-        self._binding: _Sources = {
-            name: sources[name] for name in config.identity if name in sources
-        }
+        self._binding = _in_order(config.identity, sources)
 
     def of(
         self,
@@ -103,7 +103,12 @@ class Identities:
         asked, names = Asked(app, request, is_known_by_key), request.environ.keys()
         source, found = self._find(asked, self._sources), asked.found
         server = request.environ.get("REMOTE_USER")
-        if server and str(server).strip() and source != "loader" and "user" in self._sources:
+        if (
+            server
+            and str(server).strip()
+            and source != "loader"
+            and "user" in self._config.identity
+        ):
             # A login that all share, such as a site's password, must not hide the users behind it.
             found = [sender for sender in found if sender.source != "ip"]
             found.append(Sender("user", f"user:remote_user={server}"))
@@ -111,7 +116,8 @@ class Identities:
             self._warnings.about_guest(asked, header)
         accounts = self._credentials.accounts
         if asked.session is not None or not accounts.keys().isdisjoint(names):
-            headers = present(request, accounts) if "credentials" in self._sources else []
+            counts = "credentials" in self._config.identity
+            headers = present(request, accounts) if counts else []
             found += self._accounts(asked, *headers)
         return self._identity(app, request, found or [Sender("guest", "guest")])
 
@@ -142,17 +148,14 @@ class Identities:
             found.append(loaded)
             if loaded.is_certain:
                 return "loader"
-        if "session" in sources:
+        if "session" in self._config.identity:
             asked.session = session_with_content()
-        passed = set[str]()
-        for name, source in sources.items():
-            passed.add(name)
+        for name, source, beside in sources:
             if senders := source(asked):
                 found += senders
                 if any(sender.is_certain for sender in senders):
-                    beside = _BESIDE.get(name, "")
-                    if beside in sources and beside not in passed:
-                        found += sources[beside](asked)
+                    if beside is not None:
+                        found += beside(asked)
                     return name
         return ""
 
@@ -191,7 +194,9 @@ class Identities:
         return found
 
     def _authorization(self, asked: Asked, *, for_token: bool = False) -> list[Sender]:
-        text, unstable = read_authorization(asked.request.environ.get("HTTP_AUTHORIZATION", ""))
+        if (sent := asked.request.environ.get("HTTP_AUTHORIZATION")) is None:
+            return []
+        text, unstable = read_authorization(sent)
         if unstable and not for_token:
             self._warnings.about_scheme(asked.request, unstable)
         return [Sender("authorization", text)] if text and not (unstable and for_token) else []
@@ -203,6 +208,15 @@ class Identities:
         named = request.headers.get(header, "").strip() if header else ""
         address = named or request.remote_addr
         return [Sender("ip", f"ip:{address}")] if address else []
+
+
+def _in_order(names: Iterable[str], sources: Mapping[str, _Source]) -> _Sources:
+    found: list[tuple[str, _Source, _Source | None]] = []
+    later: dict[str, _Source] = {}
+    for name in reversed([name for name in dict.fromkeys(names) if name in sources]):
+        found.insert(0, (name, sources[name], later.get(_BESIDE.get(name, ""))))
+        later[name] = sources[name]
+    return found
 
 
 @functools.lru_cache(maxsize=1024)

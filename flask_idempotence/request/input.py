@@ -77,15 +77,15 @@ class CheckedInput(Input):
     is_guarded: bool
     server: Any
     _stream: Any
+    _mark: bytes | None
 
     def __init__(self, environ: WSGIEnvironment) -> None:
         length, is_terminated = get_content_length(environ), environ.get("wsgi.input_terminated")
-        coding = (
-            environ.get("HTTP_CONTENT_ENCODING", "identity").rpartition(",")[2].strip().lower()
-        )
-        is_coded = is_terminated and coding != "identity"
-        self._mark = _CODED.get(coding) if is_coded else b""
-        self.length = None if is_coded else length  # of what may have been decoded
+        self.length, self._mark = length, b""
+        if is_terminated and "HTTP_CONTENT_ENCODING" in environ:
+            coding = environ["HTTP_CONTENT_ENCODING"].rpartition(",")[2].strip().lower()
+            if coding != "identity":  # a middleware may have decoded it
+                self.length, self._mark = None, _CODED.get(coding)
         self.is_begun = self.is_broken = self.is_guarded = False
         self.server = self._stream = environ["wsgi.input"]
         self._left = length or 0
@@ -147,10 +147,11 @@ class CheckedInput(Input):
             if not self.is_guarded:
                 raise
             raise disconnected(error) from None
-        if data and not self.is_begun and _is_decoded(data, self._mark):
-            self._left = 0
+        if data and not self.is_begun:
+            self.is_begun = True
+            if self._mark != b"" and _is_decoded(data, self._mark):
+                self._left = 0
         self._left -= len(data)
-        self.is_begun = self.is_begun or bool(data)
         return data
 
     def _break_off(self) -> None:

@@ -35,8 +35,10 @@ def users_of(asked: Asked) -> list[Sender]:
 
 def flask_login_user(asked: Asked) -> list[Sender]:
     """Return the user of Flask-Login, the same at every URL of an application."""
-    manager, library = getattr(asked.app, "login_manager", None), sys.modules.get("flask_login")
-    if manager is None or library is None or not isinstance(manager, library.LoginManager):
+    if (manager := getattr(asked.app, "login_manager", None)) is None:
+        return []
+    library = sys.modules.get("flask_login")
+    if library is None or not isinstance(manager, library.LoginManager):
         return []
     if not (manager.user_callback or manager.request_callback):
         return []  # it has no way to load a user, and would raise

@@ -148,9 +148,11 @@ class IdentityWarnings(_Once):
 
     def _tell(self, setting: str, kind: str, name: str, request: Request) -> bool:
         """Log a name that does not count, once; return whether it may be logged at all."""
+        if (setting, name) in self._named:
+            return True
         if _NOT_TOLD.search(name) or plain_cookie(name) in RENEWED:
             return False
-        if (setting, name) not in self._named and len(self._named) < _MOST_NAMED:
+        if len(self._named) < _MOST_NAMED:
             self._named.add((setting, name))
             _logger.warning(_NOT_COUNTED, kind, _shown(name), setting, request.endpoint)
         return True
