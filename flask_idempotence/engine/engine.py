@@ -375,10 +375,13 @@ def finish_request(app: Flask, response: Response, **_: object) -> None:
     """Settle by the response that is sent; receives the signal `request_finished`."""
     context = current_context()
     state = state_of(context.request)
-    is_guarded = bool(state.claims) or state.replayed is not None
-    is_streamed = type(response.response) is not list
-    if is_guarded or is_streamed or RESPONSE_STATE in vars(context.request):
-        engine_of(app).settling.send(context.request, id(context), response)
+    if (
+        state.claims
+        or state.replayed is not None
+        or type(response.response) is not list
+        or RESPONSE_STATE in vars(context.request)
+    ):
+        engine_of(app).settling.send(context, state, response)
     if state.observed is not None:
         state.observed.finish(response)
 
@@ -406,8 +409,10 @@ def receive_exception(_app: Flask, **_: object) -> None:
 def tear_down_request(error: BaseException | None) -> None:
     context = current_context()
     state = state_of(context.request)
-    if state.claims:
-        engine_of(context.app).settling.tear_down(state.claims, id(context), error)
+    for claim in reversed(state.claims):
+        # A copy of the context, in a thread that the view has started, ends earlier.
+        if not (claim.settled or claim.streaming or claim.context != id(context)):
+            engine_of(context.app).settling.tear_down(claim, error)
     if state.number and state.context != id(context):
         return  # a copy of the context, which ends earlier
     if dispatched.get() == state.number:

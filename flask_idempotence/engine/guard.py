@@ -64,6 +64,8 @@ _NOT_RENEWED = (
     "enable-threads)"
 )
 
+_GRAVEST_FIRST = (Verdict.NOT_RUN, Verdict.FAILED, Verdict.FINAL)
+
 Runner = tuple[int, int, object]
 """A process, a thread and an asyncio task."""
 
@@ -194,7 +196,7 @@ class Claim:
             return self.by_hand
         if self.input is not None and self.input.is_broken:
             return Verdict.CUT_OFF
-        for fact in (Verdict.NOT_RUN, Verdict.FAILED, Verdict.FINAL):
+        for fact in _GRAVEST_FIRST if self.facts else ():
             if fact in self.facts:
                 return fact
         return Verdict.SUCCEEDED

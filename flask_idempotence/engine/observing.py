@@ -22,6 +22,7 @@ from ..errors import ConfigurationError
 from ..request.body import check_whole, read_whole
 from ..request.input import CHECKED
 from ..request.observed import NotKept, untouched
+from ..request.proxies import current_request
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores.base import Done
 from .engine import Engine
@@ -131,7 +132,7 @@ class Observation(Observed):
     def record(self, claim: Claim, response: Response) -> Response:
         """Judge the response of a view, which is returned as it is."""
         try:
-            if is_refusal(response):
+            if is_refusal(current_request(), response):
                 claim.judge(Verdict.NOT_RUN)
             elif self._engine.settling.judged(claim, claim.guard.has_failed, _copy_of(response)):
                 claim.judge(Verdict.FAILED)

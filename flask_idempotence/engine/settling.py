@@ -17,11 +17,10 @@ makes it a failure.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from flask import (
     Request,
@@ -36,7 +35,6 @@ from ..config.runtime import FailedPredicate
 from ..errors import COMMITTED_BELOW
 from ..request.proxies import (
     current_context,
-    current_request,
     handle_user_exception,
     is_session_read,
 )
@@ -46,6 +44,7 @@ from ..response.headers import (
     REPLAYED_HEADER,
     RESPONSE_STATE,
     STORED_HEADER,
+    ResponseState,
     add_headers,
     may_be_stored,
     response_state,
@@ -56,14 +55,18 @@ from ..stores.base import NO_FINGERPRINT, Outcome, Renewal
 from .debug_log import log_decision, log_settlement, reason_of
 from .guard import Claim, Services
 from .keeper import Keeper, PendingSettlement
-from .state import RequestState, state_of
+from .state import RequestState
 from .streams import settle_at_close
 from .values import LEAVE, SUCCESSES, Settlement, Verdict
 
 if TYPE_CHECKING:
+    from flask.ctx import RequestContext
+
     from ..exactly_once.transaction import Transaction
 
 _logger = logging.getLogger("flask_idempotence")
+
+T = TypeVar("T")
 
 LOOKS_STREAMED = (ClosingIterator, chain)
 _BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
@@ -88,17 +91,17 @@ class Settling:
 
     # The ways out of a view
 
-    @contextmanager
-    def view(self, claim: Claim, state: RequestState) -> Iterator[None]:
+    def view(self, claim: Claim, state: RequestState, call: Callable[[], T]) -> T:
         """Run a view under its claim.
 
         Where it raises, `record` and `send` settle by the response that Flask makes of the
         exception, and `tear_down` where it makes none.
         """
-        state.enter(claim, current_context())
+        context = current_context()
+        state.enter(claim, context)
         raised = True
         try:
-            yield
+            value = call()
             raised = False
         except Exception as error:
             if claim.transaction is not None:
@@ -110,9 +113,10 @@ class Settling:
         finally:
             claim.leave(raised=raised)
             # Runs after the view's own `after_this_request` callbacks.
-            after_this_request(partial(self.record, claim))
+            after_this_request(partial(self.record, claim, context.request))
+        return value
 
-    def record(self, claim: Claim, response: Response) -> Response:
+    def record(self, claim: Claim, request: Request, response: Response) -> Response:
         """Judge and record the response that Flask made of the view's value.
 
         Runs again for the error page, where a function after it failed. It returns an error page
@@ -129,12 +133,12 @@ class Settling:
             if is_short or response.status_code in _BODYLESS:
                 response.make_sequence()
         claim.status, claim.body = response.status_code, response.response
-        if is_refusal(response):
+        if is_refusal(request, response):
             claim.judge(Verdict.NOT_RUN if claim.is_stopped else Verdict.FAILED)
         elif self.judged(claim, claim.guard.has_failed, response):
             claim.judge(Verdict.FAILED)
         if claim.guard.makes_records:
-            self._take_record(claim, response)
+            self._take_record(claim, request, response)
         if claim.transaction is None or claim.has_raised:
             return response
         if self.judged(claim, self._services.callbacks.result_failed, response):
@@ -142,16 +146,18 @@ class Settling:
         problem = self.settle(claim)
         return response if problem is None else self._error_page(response, claim, problem)
 
-    def send(self, request: Request, context: int, response: Response) -> None:
+    def send(self, context: RequestContext, state: RequestState, response: Response) -> None:
         """Settle by the response that is sent: now, or when a streamed one is closed."""
-        state, for_all = state_of(request), vars(request).get(RESPONSE_STATE)
+        request = context.request
+        for_all: ResponseState | None = vars(request).get(RESPONSE_STATE)
         is_streamed = type(response.response) is not list and response.is_streamed
-        is_bodyless = request.method == "HEAD" or response.status_code in _BODYLESS
+        is_sent_later = is_streamed and request.method != "HEAD"
+        is_sent_later = is_sent_later and response.status_code not in _BODYLESS
         for claim in reversed(state.claims):
-            if not claim.settled and claim.context == context:
-                if is_refusal(response):
+            if not claim.settled and claim.context == id(context):
+                if is_refusal(request, response):
                     claim.judge(Verdict.FAILED)
-                self._send_one(claim, response, is_streamed=is_streamed and not is_bodyless)
+                self._send_one(claim, request, response, is_streamed=is_sent_later)
             if claim.unacknowledged:
                 response.headers[STORED_HEADER] = "false"
             elif (
@@ -160,10 +166,13 @@ class Settling:
                 and response.status_code == claim.status
             ):
                 response.headers[EXPIRES_HEADER] = str(int(claim.remembered_for))
-            is_constrained = claim.transaction is not None and claim.transaction.is_constrained
-            if is_constrained and response.status_code >= 500:
+            if (
+                claim.transaction is not None
+                and claim.transaction.is_constrained
+                and response.status_code >= 500
+            ):
                 _logger.warning(_CONSTRAINED, response.status_code, claim)
-        if state.replayed == response.status_code:
+        if state.replayed is not None and state.replayed == response.status_code:
             response.headers.setdefault(REPLAYED_HEADER, "true")
         if for_all is not None:
             add_headers(for_all, response)
@@ -171,7 +180,9 @@ class Settling:
             # Not the response: a body that holds its request's context would never be collected.
             response_state(request).may_be_stored = may_be_stored(response)
 
-    def _send_one(self, claim: Claim, response: Response, *, is_streamed: bool) -> None:
+    def _send_one(
+        self, claim: Claim, request: Request, response: Response, *, is_streamed: bool
+    ) -> None:
         # A compressed or streamed body does not count as another one: it cannot be judged.
         is_same_body = (
             response.response is claim.body
@@ -184,7 +195,7 @@ class Settling:
             is_error = response.status_code >= 400 and response.status_code != claim.status
             if is_error and claim.guard.makes_records:
                 # It was made after the view: the record must not claim a success.
-                self._take_record(claim, response)
+                self._take_record(claim, request, response)
             claim.status = response.status_code
         # A file is sent by the server itself, which forgets the response before it begins.
         if is_streamed and not response.direct_passthrough:
@@ -193,23 +204,15 @@ class Settling:
         else:
             self.settle(claim)
 
-    def tear_down(
-        self, claims: Sequence[Claim], context: int, error: BaseException | None
-    ) -> None:
-        """Settle the claims that no response has settled, when their context ends.
-
-        A copy of the context, in a thread that the view has started, ends earlier.
-        """
-        for claim in reversed(claims):
-            if claim.settled or claim.streaming or claim.context != context:
-                continue
-            if error is not None and not isinstance(error, Exception):
-                self.abandon(claim)
-                continue
-            # A transaction is committed only where a response says so.
-            if claim.has_raised or error is not None or claim.transaction is not None:
-                claim.judge(Verdict.FAILED)
-            self.settle(claim)
+    def tear_down(self, claim: Claim, error: BaseException | None) -> None:
+        """Settle a claim that no response has settled, when its context ends."""
+        if error is not None and not isinstance(error, Exception):
+            self.abandon(claim)
+            return
+        # A transaction is committed only where a response says so.
+        if claim.has_raised or error is not None or claim.transaction is not None:
+            claim.judge(Verdict.FAILED)
+        self.settle(claim)
 
     def abandon(self, claim: Claim) -> None:
         """Leave a claim to its lease: the view was killed, and its effect is unknown."""
@@ -233,8 +236,8 @@ class Settling:
             _logger.exception("Cannot tell whether the result failed: %s", claim)
             return False
 
-    def _take_record(self, claim: Claim, response: Response) -> None:
-        if (for_all := vars(current_request()).get(RESPONSE_STATE)) is not None:
+    def _take_record(self, claim: Claim, request: Request, response: Response) -> None:
+        if (for_all := vars(request).get(RESPONSE_STATE)) is not None:
             add_headers(for_all, response)  # no cache may store the replay of a page with a token
         try:
             if is_session_read():
@@ -308,7 +311,7 @@ class Settling:
         if transaction.late_error is not None:
             _report(claim, transaction.late_error)
         if claim.is_granted:
-            if outcome is Outcome.OK:
+            if outcome is Outcome.OK and claim.app.debug:
                 log_decision(claim, f"{reason_of(claim)}: committed, with the record")
             self._acknowledge(claim, settlement, outcome)
         return LeaseLost() if outcome is Outcome.STALE else None
@@ -395,6 +398,7 @@ def _report(claim: Claim, error: Exception) -> None:
         got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
 
 
-def is_refusal(response: Response) -> bool:
+def is_refusal(request: Request, response: Response) -> bool:
     """Whether a response is the refusal of another guard, under any status: no result."""
-    return response_state(current_request()).has_refused and REFUSAL_HEADER in response.headers
+    state: ResponseState | None = vars(request).get(RESPONSE_STATE)
+    return state is not None and state.has_refused and REFUSAL_HEADER in response.headers

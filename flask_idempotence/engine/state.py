@@ -72,14 +72,13 @@ class RequestState:
         has had its effects; one to release it does not.
         """
         claim.context, claim.in_view, claim.has_raised = id(context), True, False
-        claim.steps = frozenset()
-        if claim.by_hand is Verdict.RELEASED:
-            claim.by_hand = None
-        if claim.transaction is not None:
-            claim.transaction.is_view_over = False
         if claim in self.claims:  # blocks may have begun around it since then
             self.claims.remove(claim)
-            claim.number = next(numbers)
+            claim.number, claim.steps = next(numbers), frozenset()
+            if claim.by_hand is Verdict.RELEASED:
+                claim.by_hand = None
+            if claim.transaction is not None:
+                claim.transaction.is_view_over = False
         self.claims.append(claim)
         if claim.is_granted:
             claim.input = context.request.environ.get(CHECKED)
@@ -95,8 +94,9 @@ class RequestState:
 
 
 def state_of(request: Request) -> RequestState:
-    state: RequestState | None = vars(request).get(_STATE)
-    if state is None:
+    try:
+        state: RequestState = vars(request)[_STATE]
+    except KeyError:
         state = vars(request)[_STATE] = RequestState()
     return state
 

@@ -264,8 +264,9 @@ class KeyGuard(ViewGuard):
         raise ConfigurationError(text)
 
     def settle(self, claim: Claim, _now: float) -> Settlement:
-        is_run = claim.verdict is Verdict.FAILED  # and released neither by hand nor unrun
-        if claim.verdict in FAILURES and not (is_run and self._at_most_once):
+        verdict = claim.verdict
+        is_run = verdict is Verdict.FAILED  # and released neither by hand nor unrun
+        if verdict in FAILURES and not (is_run and self._at_most_once):
             return RELEASE
         record, ttl = claim.record, claim.ttl or self.ttl
         if record is None:

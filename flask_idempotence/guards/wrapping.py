@@ -162,8 +162,7 @@ def run(
     if admission.claim is None:
         state.run_unguarded(claim)
         return call()
-    with engine.settling.view(admission.claim, state):
-        return call()
+    return engine.settling.view(admission.claim, state, call)
 
 
 def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Callable[[], R]) -> R:
@@ -178,8 +177,7 @@ def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Call
     state.run_unguarded(claim)
     try:
         if admission.claim is not None:  # of no operation: the transaction of within=
-            with engine.settling.view(claim, state):
-                return call()
+            return engine.settling.view(claim, state, call)
         return call()
     finally:
         if observed is not None:
