@@ -61,6 +61,7 @@ class Identities:
 
     def __init__(self, config: Config, callbacks: Callbacks) -> None:
         self._config = config
+        self._names = config.identity
         self._callbacks = callbacks
         self._credentials = Credentials(config)
         self._warnings = IdentityWarnings(config)
@@ -103,12 +104,7 @@ class Identities:
         asked, names = Asked(app, request, is_known_by_key), request.environ.keys()
         source, found = self._find(asked, self._sources), asked.found
         server = request.environ.get("REMOTE_USER")
-        if (
-            server
-            and str(server).strip()
-            and source != "loader"
-            and "user" in self._config.identity
-        ):
+        if server and str(server).strip() and source != "loader" and "user" in self._names:
             # A login that all share, such as a site's password, must not hide the users behind it.
             found = [sender for sender in found if sender.source != "ip"]
             found.append(Sender("user", f"user:remote_user={server}"))
@@ -116,8 +112,7 @@ class Identities:
             self._warnings.about_guest(asked, header)
         accounts = self._credentials.accounts
         if asked.session is not None or not accounts.keys().isdisjoint(names):
-            counts = "credentials" in self._config.identity
-            headers = present(request, accounts) if counts else []
+            headers = present(request, accounts) if "credentials" in self._names else []
             found += self._accounts(asked, *headers)
         return self._identity(app, request, found or [Sender("guest", "guest")])
 
@@ -148,7 +143,7 @@ class Identities:
             found.append(loaded)
             if loaded.is_certain:
                 return "loader"
-        if "session" in self._config.identity:
+        if "session" in self._names:
             asked.session = session_with_content()
         for name, source, beside in sources:
             if senders := source(asked):
