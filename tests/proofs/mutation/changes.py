@@ -79,10 +79,10 @@ FOUND_BY = {
         ("Settling.record", "claim.judge(None)", "judge(Verdict.FAILED)"),
     ],
     "guards/key/test_streams.py::test_a_stream_that_is_killed_is_killed": [
-        ("Settling.send", "if claim.settled and claim.context == context:"),
+        ("Settling.send", "if claim.settled and claim.context == id(context):"),
         (
-            "Settling.tear_down",
-            "if claim.settled and claim.streaming or claim.context != context:",
+            "tear_down_request",
+            "if not (claim.settled and claim.streaming or claim.context != id(context)):",
         ),
         ("Settling.settle", "if claim.begin_settlement():"),
     ],
@@ -101,8 +101,7 @@ FOUND_BY = {
         ("KeyGuard.answer", "if found.matches:"),
         (
             "KeyGuard.settle",
-            "is_run = claim.verdict is not Verdict.FAILED"
-            "  # and released neither by hand nor unrun",
+            "is_run = verdict is not Verdict.FAILED  # and released neither by hand nor unrun",
         ),
     ],
     "guards/lock/test_lock.py"
