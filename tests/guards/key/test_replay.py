@@ -1,6 +1,7 @@
 """A replay is the first answer again: status line, body and headers."""
 
 import asyncio
+from itertools import count
 
 import pytest
 from flask import (
@@ -182,6 +183,20 @@ def test_hooks_run_on_a_replay_too_and_can_tell_it(status):
     assert [answer.text for answer in answers] == ["done!"] * 3
     assert [answer.headers["X-Hook"] for answer in answers] == ["run 1", "run 2", "run 3"]
     assert ["run=3" in answer.headers["Set-Cookie"] for answer in answers] == [False, False, True]
+
+
+def test_a_hook_that_sets_a_default_keeps_the_remembered_header():
+    keyed, runs = KeyedApp(lambda: ("done", 200, {"X-Policy": "of the view"})), count()
+
+    @keyed.app.after_request
+    def add_policy(response):
+        response.headers.setdefault("X-Policy", "of the hook")
+        response.headers["X-Nonce"] = f"run {next(runs)}"
+        return response
+
+    answers = [keyed.send() for _ in range(2)]
+    assert [answer.headers["X-Policy"] for answer in answers] == ["of the view"] * 2
+    assert [answer.headers["X-Nonce"] for answer in answers] == ["run 0", "run 1"]
 
 
 def test_a_refused_repeat_is_no_replay():

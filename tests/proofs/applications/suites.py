@@ -133,6 +133,8 @@ SUITES = {
 CAUSES = {
     r"Flask, .*test_client_json_no_app_context": "it counts the contexts that were pushed",
     r"Flask, twice, replay.*test_session_accessed": "it looks into the session of the view's run",
+    r"Flask, .*test_max_content_length .*no replay": "its body is refused as too long before the "
+    "view, and an error handler makes a 200 of the 413",
     r"Flask, made, .*test_app_freed": "application and extension refer to each other",
     r"Flask, made, .*TestRoutes": "it lists all routes, and the extension adds one",
     r"Flask, made, .*test_templates_auto_reload": "it sets an option of Jinja after init_app",
@@ -140,8 +142,14 @@ CAUSES = {
     r"Flask-WTF, .*test_validate_error_logged": "it counts log lines of a check before the view",
     r"ihatemoney, .*/delete, no replay: 302, 303": "a url_value_preprocessor refuses the second: "
     "the first has deleted its project",
+    r"notifications-admin, .*POST /verify, no replay": "its context has the user whom the first "
+    "request signs in, in g",
+    r"Flask-Security, .*/change, no replay: 200, 401": "a change of password ends its own session",
     r"authlib, .*test_userinfo.py::test_post": "its context has the first request's token in g",
     r"alerta, .*differs: \['x-request-id'\]": "an after_request function gives each answer an ID",
+    r"notifications.*differs: \[('content-security-policy', )?'x-b3-sp\w+', 'x-b3-tr\w+'\]": (
+        "after_request functions give each answer a trace, and a nonce in its policy"
+    ),
     r"Flask-WTF, .*x-csrf-token": "an after_request function signs the time into a header",
 }
 """By patterns of suite, variant and test: why a result differs, outside of the extension."""
