@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import json
+import logging
 import os
 import re
 import sys
@@ -87,7 +88,9 @@ def test_the_files_of_a_page_pass_as_tests(chain, tmp_path, redis_url):
 @pytest.mark.parametrize(
     ("page", "chain"), [example for example in examples() if not is_of_files(example.values[1])]
 )
-def test_every_example_runs(page, chain):
+def test_every_example_runs(monkeypatch, page, chain):
+    # Pytest's handlers would keep log lines from where a reader's run writes them: to stderr.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
     names = namespace()
     for block in chain:
         lines_before = "\n" * line_of(page, block)
