@@ -375,12 +375,9 @@ def finish_request(app: Flask, response: Response, **_: object) -> None:
     """Settle by the response that is sent; receives the signal `request_finished`."""
     context = current_context()
     state = state_of(context.request)
-    if (
-        state.claims
-        or state.replayed is not None
-        or type(response.response) is not list
-        or RESPONSE_STATE in vars(context.request)
-    ):
+    is_guarded = state.claims or state.replayed is not None
+    is_streamed = type(response.response) is not list
+    if is_guarded or is_streamed or RESPONSE_STATE in vars(context.request):
         engine_of(app).settling.send(context, state, response)
     if state.observed is not None:
         state.observed.finish(response)

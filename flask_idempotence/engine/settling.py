@@ -17,10 +17,11 @@ makes it a failure.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from flask import (
     Request,
@@ -66,8 +67,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("flask_idempotence")
 
-T = TypeVar("T")
-
 LOOKS_STREAMED = (ClosingIterator, chain)
 _BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
 
@@ -91,7 +90,8 @@ class Settling:
 
     # The ways out of a view
 
-    def view(self, claim: Claim, state: RequestState, call: Callable[[], T]) -> T:
+    @contextmanager
+    def view(self, claim: Claim, state: RequestState) -> Iterator[None]:
         """Run a view under its claim.
 
         Where it raises, `record` and `send` settle by the response that Flask makes of the
@@ -101,7 +101,7 @@ class Settling:
         state.enter(claim, context)
         raised = True
         try:
-            value = call()
+            yield
             raised = False
         except Exception as error:
             if claim.transaction is not None:
@@ -114,7 +114,6 @@ class Settling:
             claim.leave(raised=raised)
             # Runs after the view's own `after_this_request` callbacks.
             after_this_request(partial(self.record, claim, context.request))
-        return value
 
     def record(self, claim: Claim, request: Request, response: Response) -> Response:
         """Judge and record the response that Flask made of the view's value.

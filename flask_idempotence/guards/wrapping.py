@@ -162,7 +162,8 @@ def run(
     if admission.claim is None:
         state.run_unguarded(claim)
         return call()
-    return engine.settling.view(admission.claim, state, call)
+    with engine.settling.view(admission.claim, state):
+        return call()
 
 
 def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Callable[[], R]) -> R:
@@ -177,7 +178,8 @@ def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Call
     state.run_unguarded(claim)
     try:
         if admission.claim is not None:  # of no operation: the transaction of within=
-            return engine.settling.view(claim, state, call)
+            with engine.settling.view(claim, state):
+                return call()
         return call()
     finally:
         if observed is not None:
