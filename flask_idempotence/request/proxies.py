@@ -52,13 +52,10 @@ def session_with_content() -> SessionMixin | None:
     """Return the current session, or None where it is empty.
 
     Flask adds `Vary: Cookie` to the response once a session is read. An empty one is passed over
-    before that, where Flask keeps it aside: a response says nothing about it.
+    before that: a response says nothing about it.
     """
-    context = current_context()
-    held: SessionMixin | None = getattr(context, "_session", None)
-    if held is not None and not held:
-        return None
-    return context.session
+    held = _session()
+    return None if held is not None and not held else current_context().session
 
 
 def _session() -> SessionMixin | None:
