@@ -165,7 +165,7 @@ class Engine:
             return Admission(self._unclaimed(claim))
         within = claim.guard.within
         self.identify(claim, operation)
-        if outer and (held := self._held(outer, claim.key)) is not None:
+        if outer and (held := self._held(outer, claim)) is not None:
             log_decision(claim, "claimed already, by a guard further out")
             claim.guard.accept_outer(held)
             begun = held.transaction
@@ -206,20 +206,21 @@ class Engine:
         if operation.content is not None:
             claim.fingerprint = keyring.digest(app, operation.content)
 
-    def _held(self, outer: Sequence[Claim], key: str) -> Claim | None:
+    def _held(self, outer: Sequence[Claim], entering: Claim) -> Claim | None:
         """Return the request's own claim of a key, from a guard further out.
 
         A claim whose view has ended is settled first where its view cannot run again under it: its
         writes are rolled back, it may begin only once, or the claim is lost.
         """
         for claim in outer:
-            if claim.key != key or not claim.is_granted or claim.settled:
+            if claim.key != entering.key or not claim.is_granted or claim.settled:
                 continue
-            is_undone = claim.has_raised and (
-                claim.transaction or claim.operation.hold_after_crash
-            )
-            if claim.in_view or not (is_undone or claim.lost):
+            is_again = claim.has_raised or claim.guard is entering.guard
+            begins_once = claim.transaction is not None or claim.operation.hold_after_crash
+            if claim.in_view or not ((is_again and begins_once) or claim.lost):
                 return claim
+            if claim.transaction is not None and not (claim.has_raised or claim.lost):
+                return None  # its writes are not rolled back: no transaction begins beside them
             claim.judge(Verdict.FAILED)
             self.settling.settle(claim)
         return None

@@ -60,7 +60,8 @@ class Transaction:
         if _OPEN in session.info:
             raise ConfigurationError(
                 "Another guard commits this session already: guards with the same within= session "
-                "cannot be nested."
+                "cannot be nested, and no decorator outside a guard can call its view again once "
+                "it has returned. Let the view raise an exception where it is to be called again."
             )
         with store_errors(session):
             if has_written(session):

@@ -179,6 +179,24 @@ def test_a_second_attempt_in_one_request_commits_what_it_writes(pay_app):
     assert (site.amounts(), len(runs)) == ([2], 2)
 
 
+def test_a_view_that_has_returned_is_not_called_again_in_its_transaction(pay_app):
+    """The writes of both runs would be committed, whether or not the first has failed."""
+    runs = []
+
+    def view(session):
+        runs.append(1)
+        pay(session, len(runs))
+        return ("busy", 503) if len(runs) == 1 else ("done", 201)
+
+    site = pay_app(view)
+    guarded = site.app.view_functions["pay"]
+    site.app.view_functions["pay"] = lambda: guarded() and guarded()
+    site.app.config["PROPAGATE_EXCEPTIONS"] = False
+    assert (site.post().status_code, site.amounts(), len(runs)) == (500, [], 1)
+    site.app.view_functions["pay"] = guarded
+    assert (site.post().status_code, site.amounts(), len(runs)) == (201, [2], 2)
+
+
 def test_an_error_handler_and_a_hook_may_share_a_transaction(pay_app):
     def view(session):
         pay(session)

@@ -20,7 +20,7 @@ FOUND_BY = {
             "Engine.enter_claimed",
             "if within is None:  # first, for it may be refused",
         ),
-        ("Engine._held", "if claim.key == key or not claim.is_granted or claim.settled:"),
+        ("Engine._held", "if claim.key == entering.key or not claim.is_granted or claim.settled:"),
     ],
     "guards/key/test_waiting.py"
     "::test_a_repeat_waits_for_what_comes_of_the_first[a death, at-most-once]": [
