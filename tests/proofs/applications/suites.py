@@ -144,7 +144,7 @@ CAUSES = {
     "the first has deleted its project",
     r"notifications-admin, .*POST /verify, no replay": "its context has the user whom the first "
     "request signs in, in g",
-    r"Flask-Security, .*/change, no replay: 200, 401": "a change of password ends its own session",
+    r"Flask-Security, .*/(change|reset/\S+), no replay": "a new password ends the session",
     r"authlib, .*test_userinfo.py::test_post": "its context has the first request's token in g",
     r"alerta, .*differs: \['x-request-id'\]": "an after_request function gives each answer an ID",
     r"notifications.*differs: \[('content-security-policy', )?'x-b3-sp\w+', 'x-b3-tr\w+'\]": (
