@@ -39,6 +39,12 @@ CARRIED = "__idempotence_guards__"
 HAS_SERVED = "__idempotence_served__"
 """Marks a Blueprint whose guards are around its views."""
 
+_COPIED = (
+    "{} of the endpoint {!r} was called in a copy of its request's context, as in a thread that a "
+    "decorator starts. The response is not seen there: nothing could be remembered or committed. "
+    "Put such a decorator inside the guard."
+)
+
 _GUARD = "__idempotence_guard__"
 """Where a wrapper has itself and its guard: `wraps` copies it to other functions."""
 
@@ -139,6 +145,8 @@ def run(
         ask: Callable[[], Operation | Unguarded] = bound.switched_off
     elif observes:
         return _run_observed(engine, request, bound, call)
+    elif state.number and state.context != id(current_context()):
+        raise ConfigurationError(_COPIED.format(guard.decorator, endpoint))
     elif bound.unless is not None and bound.unless():
         ask = partial(Unguarded, "unless= says so")
     else:
@@ -153,17 +161,20 @@ def run(
     for outer in state.claims:
         outer.is_stopped = False  # where this guard has refused before
     if admission.reply is not None:
-        replay: Response = admission.reply
-        state.replayed = 0
-        if not may_be_stored(replay):
-            forbid_storing(request)  # it may hold a token, and a hook may allow caches to store it
-        after_this_request(partial(_restore_replay, engine, state, replay))
-        return replay
+        return _replay(engine, state, request, admission.reply)
     if admission.claim is None:
         state.run_unguarded(claim)
         return call()
     with engine.settling.view(admission.claim, state):
         return call()
+
+
+def _replay(engine: Engine, state: RequestState, request: Request, replay: Response) -> Response:
+    state.replayed = 0
+    if not may_be_stored(replay):
+        forbid_storing(request)  # it may hold a token, and a hook may allow caches to store it
+    after_this_request(partial(_restore_replay, engine, state, replay))
+    return replay
 
 
 def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Callable[[], R]) -> R:

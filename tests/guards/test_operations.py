@@ -305,6 +305,32 @@ def test_a_decorator_inside_the_guard_that_calls_the_view_again_is_told_to_go_ou
     assert runs == [1]
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("guard", [no_repeat_submit(60), one_time_token(), idempotent()])
+def test_a_decorator_that_calls_the_view_in_threads_is_refused(shop, guard, threads):
+    """Nothing there would see the response: each would run, and none would be remembered."""
+    errors = []
+
+    def hedged(view):
+        def called():
+            try:
+                return view()
+            except ConfigurationError as error:
+                errors.append(str(error))
+
+        def hedging():
+            for _ in range(threads):
+                in_thread(copy_current_request_context(called))
+            return "given up", 504
+
+        return hedging
+
+    shop.app.post("/", endpoint="view")(hedged(guard(lambda: str(shop.charge()))))
+    assert shop.send().status_code == 504
+    assert ["inside the guard" in error for error in errors] == [True] * threads
+    assert shop.charges == []
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_name_of_a_step_that_runs_or_has_ended_well_is_an_error(shop, nested):
     @shop.app.post("/")
