@@ -195,8 +195,8 @@ def other_language(app, pagename):
         name = pagename.rpartition("/")[2]
         name = SAME_PAGE.get(name, name)
         return f"zh/{name if (DOCS / 'zh' / f'{name}.md').exists() else 'index'}.html"
-    pages = [page for page in (pagename, f"how-to/{pagename}") if (DOCS / f"{page}.md").exists()]
-    return f"../{[*pages, 'index'][0]}.html"
+    pages = [f"{folder}{pagename}" for folder in ("", "how-to/", "reference/")]
+    return f"../{next((page for page in pages if (DOCS / f'{page}.md').exists()), 'index')}.html"
 
 
 def offer_other_language(app, pagename, _template, context, _doctree):
