@@ -11,7 +11,7 @@ from measuring.redis_costs import Shop, json_of, maker, used
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from helpers.servers.processes import HOST, RedisServer
 
-from flask_idempotence.stores.redis.lua import CLAIM, COMPLETE, RENEW, TAKE_TOKEN
+from flask_idempotence.stores.redis.store import CLAIM, COMPLETE, RENEW, TAKE_TOKEN
 
 SIZES = (0, 100, 1_000, 10_000, 100_000)
 OPERATIONS = 20_000

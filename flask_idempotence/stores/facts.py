@@ -12,9 +12,7 @@ class Facts:
     product: str  #: its name
     version: tuple[int, ...] | None = None  #: its version
     oldest: tuple[int, ...] = ()  #: the oldest version of this product that will do
-    is_primary: bool | None = None  #: whether it takes writes
     clock_ahead: float | None = None  #: seconds by which its clock is ahead of this machine's
-    replicas: int | None = None  #: how many replicas follow it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +20,13 @@ class ServerFacts(Facts):
     """A server of Redis or Valkey."""
 
     eviction: str | None = None  #: its policy for a full memory
-    evicts: bool | None = None  #: whether that policy makes it forget keys before their time
     memory_used: int | None = None  #: bytes of data
     memory_limit: int | None = None  #: bytes that it may use, 0 for no limit
     memory_of_machine: int | None = None  #: bytes that its machine has
     logs_writes: bool | None = None  #: whether a log of all changes survives a restart
     log_reaches_disk: str | None = None  #: when: `"always"`, `"everysec"` or `"no"`
     takes_snapshots: bool | None = None  #: whether it saves its data now and then
+    replicas: int | None = None  #: how many replicas follow it
     replicas_wanted: int = 0  #: how many replicas the store waits for
 
 

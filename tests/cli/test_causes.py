@@ -11,8 +11,8 @@ from helpers.servers.processes import HOST
 from helpers.servers.topologies import has_tls
 
 from flask_idempotence.cli.causes import cause_of
+from flask_idempotence.cli.checks import APP_CHECKS
 from flask_idempotence.cli.doctor import collect, examine
-from flask_idempotence.cli.doctor.app import APP_CHECKS
 from flask_idempotence.errors import StoreError
 from flask_idempotence.stores import open_store
 

@@ -4,9 +4,9 @@ import pytest
 from helpers.apps import make_app
 
 from flask_idempotence import StoreError
+from flask_idempotence.cli import checks
 from flask_idempotence.cli.causes import cause_of
-from flask_idempotence.cli.doctor import store as checks
-from flask_idempotence.cli.doctor.store import STORE_CHECKS, DoctorContext
+from flask_idempotence.cli.checks import STORE_CHECKS, DoctorContext
 from flask_idempotence.stores.facts import DatabaseFacts, ServerFacts
 
 UNKNOWN = "The server does not show it (hosted servers often hide it)."
@@ -28,8 +28,8 @@ def replicas(have, wanted):
     return server(replicas=have, replicas_wanted=wanted)
 
 
-def policy(name, evicts, limit):
-    return server(eviction=name, evicts=evicts, memory_limit=limit)
+def policy(name, limit):
+    return server(eviction=name, memory_limit=limit)
 
 
 CLOCK = "This machine's clock and the server's differ by {} s."
@@ -42,12 +42,12 @@ ROWS = [
     ("version", server(version=(6, 2)), "ok: Redis 6.2."),
     ("version", server(version=(7, 0, 1)), "ok: Redis 7.0.1."),
     ("eviction", server(), "note: The server's eviction policy is unknown."),
-    ("eviction", policy("noeviction", False, 9), "ok: maxmemory-policy is noeviction."),
-    ("eviction", policy("allkeys-lru", True, 9), "error: maxmemory-policy is allkeys-lru."),
-    ("eviction", policy("allkeys-lru", True, None), "error: maxmemory-policy is allkeys-lru."),
+    ("eviction", policy("noeviction", 9), "ok: maxmemory-policy is noeviction."),
+    ("eviction", policy("allkeys-lru", 9), "error: maxmemory-policy is allkeys-lru."),
+    ("eviction", policy("allkeys-lru", None), "error: maxmemory-policy is allkeys-lru."),
     (
         "eviction",
-        policy("volatile-ttl", True, 0),
+        policy("volatile-ttl", 0),
         "warning: maxmemory-policy is volatile-ttl, though without maxmemory.",
     ),
     ("persistence", server(), "note: The server's persistence is unknown."),

@@ -1,10 +1,8 @@
 """The store on Redis or Valkey.
 
-store       the contract, in terms of outcomes
-lua         the scripts, called by hash
-inspection  keys and servers, as the commands show them
+store       the contract, by the scripts in `lua`; keys and servers for commands
 clients     a URI, or the application's client, becomes a deployment
-deployment  sends commands to the right servers: attempts, redirections, batches
+deployment  sends commands and scripts to the right servers: attempts, redirections, batches
 sentinel    the primary that sentinels name
 cluster     the primaries of a cluster
 node        one server: its idle connections and its circuit breakers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import pkgutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
@@ -13,8 +15,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...errors import StoreError
 from .deadlines import deadline
-from .link import MALFORMED, Command, Link, Reply, error_code, pack
-from .lua import Script
+from .link import MALFORMED, Command, Link, Reply, error_code, pack, packed
 from .node import CircuitOpenError, Node, Quorum
 
 _ATTEMPTS = 2
@@ -25,6 +26,24 @@ T = TypeVar("T")
 
 Call = tuple[str, *tuple[str | bytes | int, ...]]
 """A key, and what a command or a script has behind it."""
+
+
+class Script:
+    """A file of the folder `lua`: its text, and the hash by which a server knows it.
+
+    `called`: the words of a call before its key, packed, and their number. `written`: its replies
+    where it has written. `repeatable`: it may be sent twice.
+    """
+
+    def __init__(
+        self, name: str, *, written: tuple[int, ...] = (), repeatable: bool = True
+    ) -> None:
+        self.written = written
+        self.repeatable = repeatable
+        text = pkgutil.get_data(__package__, f"lua/{name}.lua") or b""
+        self.source: str = text.decode()
+        self.digest: str = hashlib.sha1(text, usedforsecurity=False).hexdigest()
+        self.called = packed("EVALSHA", self.digest, 1), 3
 
 
 class Deployment:

@@ -143,7 +143,6 @@ class Dialect(ABC):
         return DatabaseFacts(
             version=tuple(int(number) for number in version[:3] if number.isdecimal()),
             oldest=OLDEST[found["product"]],
-            is_primary=bool(found.pop("is_primary")),
             survives_crash=bool(found.pop("survives_crash")),
             missing=missing,
             clock_ahead=None if clock is None else float(clock) - here,

@@ -113,7 +113,7 @@ class MySQL(Dialect):
     # https://dev.mysql.com/doc/refman/8.4/en/innodb-parameters.html
     _facts = sa.text(
         "SELECT IF(INSTR(LOWER(VERSION()), 'mariadb'), 'MariaDB', 'MySQL') AS product, "
-        "VERSION() AS version, NOT @@read_only AS is_primary, "
+        "VERSION() AS version, "
         "@@innodb_flush_log_at_trx_commit = 1 AND (NOT @@log_bin OR @@sync_binlog = 1) "
         "AS survives_crash, CONCAT('innodb_flush_log_at_trx_commit is ', "
         "@@innodb_flush_log_at_trx_commit, ', sync_binlog is ', @@sync_binlog) AS durability, "

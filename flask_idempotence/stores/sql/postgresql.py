@@ -56,12 +56,11 @@ class PostgreSQL(Dialect):
         "WHERE c.oid = to_regclass(:name)"
     )
     _facts = sa.text(
-        "SELECT 'PostgreSQL' AS product, NOT pg_is_in_recovery() AS is_primary, "
+        "SELECT 'PostgreSQL' AS product, "
         "concat(number / 10000, '.', mod(number, 10000)) AS version, "
         "fsync = 'on' AND committing <> 'off' AS survives_crash, "
         "concat('fsync is ', fsync, ', synchronous_commit is ', committing) AS durability, "
-        "extract(epoch FROM clock_timestamp())::float8 AS clock, "
-        "(SELECT count(*) FROM pg_stat_replication) AS replicas "
+        "extract(epoch FROM clock_timestamp())::float8 AS clock "
         "FROM current_setting('fsync') fsync, current_setting('synchronous_commit') committing, "
         "CAST(current_setting('server_version_num') AS int) number"
     )

@@ -35,7 +35,7 @@ class SQLite(Dialect):
     # In WAL mode, NORMAL may lose the last commits when the power fails.
     # https://www.sqlite.org/pragma.html#pragma_synchronous
     _facts = sa.text(
-        "SELECT 'SQLite' AS product, sqlite_version() AS version, 1 AS is_primary, NULL AS clock, "
+        "SELECT 'SQLite' AS product, sqlite_version() AS version, NULL AS clock, "
         "synchronous >= CASE journal_mode WHEN 'wal' THEN 2 ELSE 1 END "
         "AND journal_mode NOT IN ('off', 'memory') AS survives_crash, "
         "'journal_mode is ' || journal_mode || ', synchronous is ' || CASE synchronous "

@@ -10,7 +10,7 @@ from helpers.servers.faults import CLAIM
 from helpers.servers.processes import all_at_once, until
 
 from flask_idempotence import MemoryStore, idempotent
-from flask_idempotence.stores.redis.lua import COMPLETE as COMPLETE_SCRIPT
+from flask_idempotence.stores.redis.store import COMPLETE as COMPLETE_SCRIPT
 from flask_idempotence.testing import FakeClock, clear_store, record_signals
 
 COMPLETE = COMPLETE_SCRIPT.digest.encode()

@@ -8,7 +8,7 @@ import threading
 import time
 from socketserver import ThreadingTCPServer
 
-from flask_idempotence.stores.redis.lua import CLAIM as _CLAIM
+from flask_idempotence.stores.redis.store import CLAIM as _CLAIM
 from helpers.servers.processes import HOST, RedisServer
 
 CLAIM = (b"\r\nNX\r\n", _CLAIM.digest.encode())

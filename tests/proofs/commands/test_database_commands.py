@@ -11,8 +11,8 @@ from helpers.applications.doctor_apps import GOOD, names_of, production_app
 from helpers.cli_shell import Shell, invoke
 from helpers.repository import ROOT, text_of
 
+from flask_idempotence.cli.checks import STORE_CHECKS
 from flask_idempotence.cli.doctor import collect, examine
-from flask_idempotence.cli.doctor.store import STORE_CHECKS
 from flask_idempotence.stores.base import NO_FINGERPRINT
 from flask_idempotence.stores.sql import metadata
 

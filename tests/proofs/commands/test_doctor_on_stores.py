@@ -6,8 +6,8 @@ from helpers.apps import bare_app
 from helpers.servers.processes import HOST, RedisServer, until
 
 from flask_idempotence import Idempotence, RedisStore
+from flask_idempotence.cli.checks import STORE_CHECKS
 from flask_idempotence.cli.doctor import collect, examine
-from flask_idempotence.cli.doctor.store import STORE_CHECKS
 
 pytestmark = pytest.mark.servers
 

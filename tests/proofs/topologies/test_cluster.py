@@ -243,7 +243,7 @@ def test_all_servers_are_asked_for_their_facts_keys_and_number(cluster, warm, tr
     for number in range(30):
         claim(warm, f"p:{number}")
     trips.clear()
-    assert [facts.is_primary for facts in warm.facts()] == [True] * len(ports)
+    assert len(warm.facts()) == len(ports)
     assert set(trips) == ports
     assert warm.count_all() == 30
     assert {*warm.scan("p:")} == {f"p:{number}" for number in range(30)}

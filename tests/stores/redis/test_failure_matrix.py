@@ -12,8 +12,8 @@ from helpers.store_assertions import answers
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, TokenOutcome
-from flask_idempotence.stores.redis.lua import CLAIM as SCRIPT
 from flask_idempotence.stores.redis.node import Node
+from flask_idempotence.stores.redis.store import CLAIM as SCRIPT
 
 OWNER = b"o" * 16
 DEADLINE = 30  # seconds: longer than a busy machine stalls

@@ -4,7 +4,6 @@ import os
 from dataclasses import replace
 
 import pytest
-from helpers.servers.processes import HOST
 from helpers.store_assertions import claim
 from redis.exceptions import NoPermissionError
 
@@ -12,7 +11,7 @@ from flask_idempotence import RedisStore, StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Entry
 from flask_idempotence.stores.facts import ServerFacts
-from flask_idempotence.stores.redis import inspection
+from flask_idempotence.stores.redis import store as inspected
 from flask_idempotence.stores.redis.link import pack
 
 LOGGED = {
@@ -45,14 +44,13 @@ def test_all_facts_of_a_server(fresh_redis):
         product=product.title(),
         version=tuple(map(int, info[f"{product}_version"].split("."))),
         oldest=(7, 2) if product == "valkey" else (6, 2),
-        is_primary=True,
         replicas=0,
         replicas_wanted=2,
         memory_of_machine=info["total_system_memory"],
     )
-    evicting = {"eviction": "allkeys-lru", "evicts": True, "memory_limit": 100 * 2**20}
+    evicting = {"eviction": "allkeys-lru", "memory_limit": 100 * 2**20}
     logged = {"logs_writes": True, "log_reaches_disk": "always", "takes_snapshots": False}
-    keeping = {"eviction": "noeviction", "evicts": False, "memory_limit": 0}
+    keeping = {"eviction": "noeviction", "memory_limit": 0}
     plain = {"logs_writes": False, "log_reaches_disk": "no", "takes_snapshots": True}
     for settings, expected in ((LOGGED, evicting | logged), (PLAIN, keeping | plain)):
         for name, value in settings.items():
@@ -61,9 +59,6 @@ def test_all_facts_of_a_server(fresh_redis):
         assert unmeasured(facts) == replace(of_server, **expected)
         assert facts.memory_used > 100_000
         assert abs(facts.clock_ahead) < 5
-    client.replicaof(HOST, 1)
-    [facts] = store.facts()
-    assert unmeasured(facts) == replace(of_server, **expected, is_primary=False)
 
 
 def store_of_guest(server, *commands):
@@ -96,15 +91,14 @@ slave2:ip=10.0.0.3,port=6379,state=online,offset=1,lag=0\r
 def test_all_facts_of_a_valkey_with_replicas_whose_settings_are_hidden(monkeypatch):
     replies = {pack("INFO"): VALKEY, pack("TIME"): [b"1700000000", b"500000"]}
     clock = iter([1_699_999_999.0, 1_700_000_000.0])  # before and after the server's answer
-    monkeypatch.setattr(inspection.time, "time", lambda: next(clock))
-    facts = inspection._facts_of(
+    monkeypatch.setattr(inspected.time, "time", lambda: next(clock))
+    facts = inspected._facts_of(
         lambda command: replies.get(command, NoPermissionError()), replicas_wanted=0
     )
     assert facts == ServerFacts(
         product="Valkey",
         version=(8, 0, 1),
         oldest=(7, 2),
-        is_primary=True,
         memory_used=900,
         clock_ahead=1.0,
         replicas=2,

@@ -219,12 +219,6 @@ def test_a_table_of_another_application_is_not_written_to(mariadb, url):
         assert "kind" in store.facts()[0].missing
 
 
-def test_a_replica_says_that_it_takes_no_writes(fresh_mariadb):
-    with sql_store(fresh_mariadb.new_database()) as store:
-        fresh_mariadb.execute("SET GLOBAL read_only = 1")
-        assert store.facts()[0].is_primary is False
-
-
 def test_a_user_with_the_documented_rights_will_do(mariadb, url, store):
     database = url.rpartition("/")[2]
     mariadb.execute(

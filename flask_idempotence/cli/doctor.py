@@ -1,7 +1,4 @@
-"""`flask idempotence doctor`: check the deployment.
-
-`app` checks the application, `store` the store and its servers; each check returns findings.
-"""
+"""`flask idempotence doctor`: check the deployment."""
 
 from __future__ import annotations
 
@@ -14,14 +11,13 @@ from itertools import product
 import click
 from flask import Flask, current_app
 
-from ...engine.engine import engine_of
-from ...errors import StoreError
-from ...request.fingerprint import KEYSPACE
-from ...stores.base import NO_FINGERPRINT, OWNER_BYTES, InspectableStore
-from ..causes import cause_of
-from ..output import as_json, echo, in_terminal, print_json, print_table
-from .app import APP_CHECKS
-from .store import STORE_CHECKS, DoctorContext, Finding
+from ..engine.engine import engine_of
+from ..errors import StoreError
+from ..request.fingerprint import KEYSPACE
+from ..stores.base import NO_FINGERPRINT, OWNER_BYTES, InspectableStore
+from .causes import cause_of
+from .checks import APP_CHECKS, STORE_CHECKS, DoctorContext, Finding
+from .output import as_json, echo, in_terminal, print_json, print_table
 
 CHECKS = STORE_CHECKS + APP_CHECKS
 
