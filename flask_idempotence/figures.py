@@ -19,6 +19,7 @@ from .signals import ALL_SIGNALS
 
 _PLACE = ("mode", "endpoint")
 
+# Arguments of signals that hold seconds, or one of a few words.
 PASSED_ON = {
     "claimed": ("lease", "waited"),
     "replayed": ("waited",),
@@ -27,7 +28,6 @@ PASSED_ON = {
     "lease_lost": ("during",),
     "store_failed": ("operation",),
 }
-"""Arguments of signals that hold seconds, or one of a few words."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +101,7 @@ def register_once(app: Flask, kind: str, destination: object) -> None:
     counting.append(destination)
 
 
+# The counter of each signal.
 COUNTED = {
     **dict.fromkeys(("claimed", "replayed", "rejected"), REQUESTS),
     **dict.fromkeys(("completed", "released"), SETTLEMENTS),
@@ -110,7 +111,6 @@ COUNTED = {
     # The purpose is no label: the query of the token URL makes it up.
     **dict.fromkeys(("token_issued", "token_spent"), TOKENS),
 }
-"""The counter of each signal."""
 
 
 def labels_of(name: str, sent: dict[str, Any]) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ except ImportError as _error:
 
 _SCOPE = "flask_idempotence"
 
+# The span of the store call that runs in this context; one store call never runs in another.
 _calls: ContextVar[tuple[Span, Token[Context]] | None] = ContextVar("_calls", default=None)
-"""The span of the store call that runs in this context; one store call never runs in another."""
 
 
 class OpenTelemetry:

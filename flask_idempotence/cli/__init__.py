@@ -13,8 +13,7 @@ from flask.cli import with_appcontext
 
 from ..errors import IdempotenceError
 
-MODULES = ("doctor", "entries", "request", "routes")
-"""Those with commands."""
+MODULES = ("doctor", "entries", "request", "routes")  # they define the commands
 
 
 class LazyGroup(click.Group):

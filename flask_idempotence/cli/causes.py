@@ -21,6 +21,7 @@ class Cause(NamedTuple):
     remedy: str
 
 
+# Each has a pattern in the error of redis-py or of a database's driver; the first match counts.
 _CAUSES = (
     (
         r"AuthenticationError|WRONGPASS|NOAUTH|\((1045|1698|2059|2061)\b|'28(P01|000)'|pg_hba\.conf"
@@ -92,7 +93,6 @@ _CAUSES = (
         f"Its log says why. If it speaks TLS, so must {_URI} (rediss://).",
     ),
 )
-"""By a pattern in the error of redis-py or of a database's driver; the first one counts."""
 
 
 def text_of(error: click.ClickException | IdempotenceError) -> str:

@@ -20,7 +20,6 @@ from ..web.routes import token_url_faults
 from .causes import Cause
 
 _NOTABLE_SKEW = 5.0  # seconds
-
 _LITTLE_ROOM, _NO_ROOM = 0.75, 0.95  # parts of the memory in use
 
 _SHORTEST_SECRET = 16
@@ -54,8 +53,8 @@ class DoctorContext:
         return not (self.app.debug or self.app.testing)
 
 
+# Checks examine the deployment, or each server of a kind; a check has the name of its function.
 Checks = tuple[tuple[type, tuple[Callable[..., Finding | list[Finding] | None], ...]], ...]
-"""Those of the deployment, or of each server of a kind; a check has the name of its function."""
 
 ok = partial(Finding, "ok", "")
 note = partial(Finding, "note", "")

@@ -21,8 +21,7 @@ from .output import as_json, echo, escaped, print_aside, print_json, print_table
 
 _logger = logging.getLogger("flask_idempotence")
 
-BATCH = 500
-"""Keys that are read, or removed, in one round trip."""
+BATCH = 500  # keys that are read, or removed, in one round trip
 
 _PARTS = re.compile(r"([^:]*):(.*):([0-9a-f]{32})", re.DOTALL)
 

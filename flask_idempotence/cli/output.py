@@ -17,8 +17,7 @@ import click
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
-LARGE = 5_000
-"""Keys in a store from which on a progress bar is shown."""
+LARGE = 5_000  # a store of so many keys gets a progress bar
 
 
 @contextmanager

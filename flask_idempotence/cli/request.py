@@ -40,8 +40,8 @@ _CONSEQUENCES = {
     "record": "Its view has run",
 }
 
+# An identity with a host that has no port.
 _WITHOUT_PORT = re.compile(r"(\[[^]]*\]|[^\s:/\[]+)[/ ].")
-"""An identity with a host that has no port."""
 
 
 def _digits(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -51,6 +51,7 @@ def _digits(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
     return digest
 
 
+# The parameters that name a request.
 _NAMING = (
     click.Argument(["digest"], metavar="[HASH]", callback=_digits, required=False),
     click.Option(
@@ -66,7 +67,6 @@ _NAMING = (
     click.Option(["--key"], help="The client's idempotency key; - prompts for it."),
     click.Option(["--method"], default="POST", show_default=True, help="The request's method."),
 )
-"""The parameters that name a request."""
 
 
 def _find(

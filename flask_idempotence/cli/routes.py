@@ -20,8 +20,7 @@ from .output import as_json, print_json, print_table
 
 HIDDEN = "(hidden)"
 
-Described = dict[str, Any]
-"""A method of a route, one of its guards or a rule of that, as JSON shows it."""
+Described = dict[str, Any]  # a method of a route, a guard or a rule, as JSON shows it
 
 
 def _routes(engine: Engine) -> Iterator[Described]:

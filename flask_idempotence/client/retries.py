@@ -30,9 +30,9 @@ RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 LATE = "No whole answer within the time that Retries(seconds=...) allows."
 
+# Scheme, host and path of a URL; user, query and fragment may be secret, as may all of another
+# address.
 _PLACE = re.compile(r"(\w+://)(?:[^/?#]*@)?([^?#]*)")
-"""Scheme, host and path of a URL; user, query and fragment may be secret, as may all of another
-address."""
 
 _logger = logging.getLogger("flask_idempotence.client")
 

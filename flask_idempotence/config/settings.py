@@ -18,19 +18,15 @@ from ..errors import SLUGS
 
 NAMESPACE = "IDEMPOTENCE_"
 
-SHORTEST_LEASE = 0.5
-"""Seconds."""
+SHORTEST_LEASE = 0.5  # seconds
 
 _SHORT_LEASE = (
     f"Must be {SHORTEST_LEASE} seconds or more: a shorter lease may end before its first renewal "
     "has been answered."
 )
 
-LONGEST = 1_000_000_000
-"""Seconds; about 30 years. A server's clock has an end, too."""
-
-CLOCK_SKEW = 30
-"""Seconds by which the clocks of machines may differ."""
+LONGEST = 1_000_000_000  # seconds, about 30 years: a server's clock has an end, too
+CLOCK_SKEW = 30  # seconds by which the clocks of machines may differ
 
 OnStoreError = Literal["reject", "allow"]
 OnRepeat = Literal["replay", "reject"]
@@ -43,11 +39,11 @@ KEY_IN_PROGRESS = "key-in-progress"
 
 KEY_REUSED = "key-reused"
 
+# Refusals that need no further attempt; a single `IDEMPOTENCE_DUPLICATE_STATUS` is for these.
 DUPLICATES = ("repeat-submit", "token-spent", "key-repeated")
-"""Refusals that need no further attempt; a single `IDEMPOTENCE_DUPLICATE_STATUS` is for these."""
 
+# Refusals of requests that have been sent before.
 REPEATS = frozenset({*DUPLICATES, KEY_IN_PROGRESS, "outcome-unknown", "response-not-stored"})
-"""Refusals of requests that have been sent before."""
 
 _SESSION_KEYS = (
     *("_user_id", "user_id", "uid", "username", "user", "account_id", "email", "sub"),

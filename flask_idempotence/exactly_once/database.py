@@ -32,20 +32,18 @@ from .writes import LEVEL, commits_by_itself, has_written, joined_connection
 _logger = logging.getLogger("flask_idempotence")
 
 _ISOLATION = "READ COMMITTED"
+# Drivers that send the isolation level with BEGIN. Others set it for the connection, which behind
+# a pooler is shared with other clients.
 _ISOLATING_BEGIN = frozenset({"psycopg", "psycopg2"})
-"""Drivers that send the isolation level with BEGIN. Others set it for the connection, which behind
-a pooler is shared with other clients."""
 
 
-_IN_TRANSACTION = 1568
-"""ER_CANT_CHANGE_TX_CHARACTERISTICS"""
+_IN_TRANSACTION = 1568  # ER_CANT_CHANGE_TX_CHARACTERISTICS
 
-_PROCESS = "flask_idempotence process"
-"""Key in the `info` of a pool's connection: the process that has made it."""
+_PROCESS = "flask_idempotence process"  # a pool's connection knows its process by this key
 
 _first_process = os.getpid()
+# They are never freed: that may end a connection for the process that has made it.
 _inherited: list[DBAPIConnection] = []
-"""They are never freed: that may end a connection for the process that has made it."""
 
 
 @event.listens_for(QueuePool, "connect")

@@ -27,15 +27,10 @@ from .writes import first_word, may_write
 
 _CLAUSES = (SavepointClause, ReleaseSavepointClause, RollbackToSavepointClause)
 
-_LOCK_TIMEOUT, _DEADLOCK = 1205, 1213
-"""Errors by which InnoDB may undo a whole transaction, and does."""
+_LOCK_TIMEOUT, _DEADLOCK = 1205, 1213  # by these, InnoDB may undo a whole transaction, and does
 
-_MISSING = 1305
-"""ER_SP_DOES_NOT_EXIST"""
-
-_GONE = {"3B001", "25P01"}
-"""invalid_savepoint_specification, no_active_sql_transaction"""
-
+_MISSING = 1305  # ER_SP_DOES_NOT_EXIST
+_GONE = {"3B001", "25P01"}  # invalid_savepoint_specification, no_active_sql_transaction
 _IDLE, _IN_ERROR = 0, 3  # libpq's PQtransactionStatus, as psycopg and psycopg2 pass it on
 
 _BEGINNING = {"INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER", "SAVEPOINT"}

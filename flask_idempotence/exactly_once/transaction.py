@@ -30,8 +30,8 @@ from .savepoint import Savepoint
 from .writes import forget_writes, has_written, joined_connection
 
 _OPEN = "flask_idempotence_transaction"
+# Keys in the `info` of a session: its transaction during the view, and during the commit.
 _COMMITTING = "flask_idempotence_commit"
-"""Keys in the `info` of a session: its transaction during the view, and during the commit."""
 
 _MOST_FLUSHES = 100  # as SQLAlchemy has it
 

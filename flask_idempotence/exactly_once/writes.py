@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from ..stores.sql.statements import MYSQL
 
+# Key in the `info` of a connection to PostgreSQL: the isolation level of its transaction.
 LEVEL = "flask_idempotence level"
-"""Key in the `info` of a connection to PostgreSQL: the isolation level of its transaction."""
 
 _JOINED = "flask_idempotence_connections"
 
@@ -30,16 +30,16 @@ _FIRST_WORD = re.compile(
 _READING = {"SHOW", "SET", "DESC", "DESCRIBE", "EXPLAIN", "SAVEPOINT", "RELEASE", "ROLLBACK TO"}
 _READING |= {"USE", "DO"}
 _LOCKS = r"\bFOR\s+(?:UPDATE|SHARE)\b|\bLOCK\s+IN\s+SHARE\b"
+# Queries that take locks or write.
 _NOT_READING = {
     "SELECT": re.compile(_LOCKS, re.IGNORECASE),
     "WITH": re.compile(
         rf"{_LOCKS}|\b(?:UPDATE|DELETE|INSERT)\b|\bREPLACE\s+INTO\b", re.IGNORECASE
     ),
 }
-"""Queries that take locks or write."""
 
+# Statements that may have written, on each connection where they are counted.
 _statements: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
-"""Statements that may have written, on each connection where they are counted."""
 
 
 def has_written(session: Session, *, besides: Connection | None = None) -> bool:

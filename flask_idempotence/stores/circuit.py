@@ -7,11 +7,8 @@ import time
 
 from .process import call_in_children
 
-OPEN_AFTER = 3
-"""Time-outs in a row that open the circuit."""
-
-PROBE_EVERY = 0.5
-"""Seconds from one operation that is sent while it is open to the next."""
+OPEN_AFTER = 3  # time-outs in a row that open the circuit
+PROBE_EVERY = 0.5  # seconds from one operation that is sent while it is open to the next
 
 
 class CircuitBreaker:

@@ -22,19 +22,14 @@ from .base import (
 )
 from .process import WeakObjects, call_in_children, monotonic
 
-_DUE_A_WRITE = 2
-"""Due entries of the heap that a write removes: more than the one it adds."""
+_DUE_A_WRITE = 2  # due entries of the heap that a write removes: more than the one it adds
+_DUE_FOR_ROOM = 4096  # those that a write to a full store removes at most, in some milliseconds
 
-_DUE_FOR_ROOM = 4096
-"""Those that a write to a full store removes at most, in some milliseconds."""
-
+# The value of a key: its kind, its owner (of a token: the subject), when it expires, its
+# fingerprint, and what its kind has more: the end of a claim's lease, the bytes of a record.
+# The collector of cyclic garbage lets go of a plain tuple of such values when it first meets it;
+# objects with attributes would be traversed in each full collection.
 _Held = tuple[str, bytes, float, bytes, Any]
-"""The value of a key: its kind, its owner (of a token: the subject), when it expires, its
-fingerprint, and what its kind has more: the end of a claim's lease, the bytes of a record.
-
-The collector of cyclic garbage lets go of a plain tuple of such values when it first meets it;
-objects with attributes would be traversed in each full collection.
-"""
 
 _EXPIRES: Final = 2
 _ABSENT: _Held = ("", b"", float("-inf"), b"", None)

@@ -70,8 +70,8 @@ class _Process:
         self.id = os.getpid()  # last: until then, other threads wait for the lock
 
 
+# The process as its hooks know it: a server that forks in C, such as uWSGI, runs none.
 current = _Process()
-"""The process as its hooks know it: a server that forks in C, such as uWSGI, runs none."""
 
 call_in_children = current.add
 

@@ -30,6 +30,7 @@ _OF_REDIS = (
     *(f"{transport}+{kind}" for kind in ("sentinel", "cluster") for transport in _TRANSPORTS),
 )
 _WITH_PYMYSQL = "For MySQL, pip install pymysql and begin it with mysql+pymysql://"
+# The databases, a driver that is easy to install for each, and the scheme that names it.
 _DRIVERS = {
     "sqlite": "Begin it with sqlite:///",
     "postgresql": "For PostgreSQL, pip install 'psycopg[binary]' and begin it with "
@@ -37,8 +38,8 @@ _DRIVERS = {
     "mysql": _WITH_PYMYSQL,
     "mariadb": _WITH_PYMYSQL,
 }
-"""The databases, a driver that is easy to install for each, and the scheme that names it."""
 
+# The arguments by which the driver of a database limits connecting.
 _LIMITS = {
     "psycopg": ("connect_timeout",),
     "psycopg2": ("connect_timeout",),
@@ -47,12 +48,12 @@ _LIMITS = {
     "pymysql": ("connect_timeout", "read_timeout"),
     "mysqldb": ("connect_timeout",),
 }
-"""The arguments by which the driver of a database limits connecting."""
 
 _REDIS = "|".join(map(re.escape, _OF_REDIS))
 _NO_NUMBER = r"/(?![0-9]*/?(\?|$))"
 _NUMBER = "the database of Redis is a number, such as the 0 of redis://localhost:6379/0."
 
+# How a URI with a mistake begins, its scheme in small letters, and the remedy.
 _MISTAKES = (
     (
         "memory:/*[^/]",
@@ -82,7 +83,6 @@ _MISTAKES = (
     (rf"(redis|valkey)s?(\+cluster)?://[^/?]*{_NO_NUMBER}", _NUMBER),
     (rf"(redis|valkey)s?\+sentinel://[^/?]*/[^/?]*{_NO_NUMBER}", _NUMBER),
 )
-"""How a URI with a mistake begins, its scheme in small letters, and the remedy."""
 
 
 def open_store(uri: str, options: Mapping[str, Any]) -> Store:
@@ -208,9 +208,9 @@ def _relax(connection: DBAPIConnection, _record: object) -> None:
         connection._read_timeout = None  # noqa: SLF001 - of PyMySQL
 
 
+# The stores: the schemes of each, a pattern that may follow them, and its opener.
 _STORES: tuple[tuple[tuple[str, ...], str, Callable[..., Store]], ...] = (
     (("memory",), "", _memory_store_at),
     (_OF_REDIS, "", _redis_store_at),
     (tuple(_DRIVERS), r"(\+\w+)?", _sql_store_at),
 )
-"""The stores: the schemes of each, a pattern that may follow them, and its opener."""

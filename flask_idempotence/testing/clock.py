@@ -19,14 +19,12 @@ from ..signals import claimed, rejected, replayed, token_issued, token_spent
 from ..stores.memory import MemoryStore
 from ..stores.process import monotonic
 
-_LONGEST = timedelta(days=36_525)
-"""The longest step: the clock of leases never goes back, so infinity would never end."""
+_LONGEST = timedelta(days=36_525)  # the clock of leases never goes back: infinity would stay
 
+# Signals of requests and tasks; the keeper of an earlier test's application sends the others.
 _DECISIONS = (claimed, rejected, replayed, token_issued, token_spent)
-"""Signals of requests and tasks; the keeper of an earlier test's application sends the others."""
 
-_SHORTEST_STEP = 0.05
-"""Seconds of the time advanced after which a failed renewal is tried again, at least."""
+_SHORTEST_STEP = 0.05  # seconds that pass, at least, before a failed renewal is tried again
 
 
 class _Ahead:
@@ -40,8 +38,8 @@ class _Ahead:
         return self._clock() + self.seconds
 
 
+# It stays ahead after a test: leases and log throttles need a clock that never goes back.
 _monotonic = _Ahead(monotonic)
-"""It stays ahead after a test: leases and log throttles need a clock that never goes back."""
 
 
 class MovableClock:

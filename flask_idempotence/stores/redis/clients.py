@@ -19,8 +19,8 @@ from .sentinel import SentinelService
 
 _PORTS = {"sentinel": 26379, "cluster": 6379}
 
+# Options of the store, which a URI may have in its query, and how they are read there.
 _STORE_OPTIONS: dict[str, Callable[[str], float]] = {"deadline": float, "wait_replicas": int}
-"""Options of the store, which a URI may have in its query, and how they are read there."""
 
 
 def deployment_at(uri: str, options: Mapping[str, Any]) -> tuple[Deployment, dict[str, Any]]:

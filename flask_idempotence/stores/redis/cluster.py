@@ -21,14 +21,9 @@ from .node import Address, Node, Quorum
 
 _SLOTS, _ASKING = pack("CLUSTER", "SLOTS"), pack("ASKING")
 
-_PAUSE = 0.05
-"""Seconds to wait for a cluster that is changing."""
-
-_FREE_HOPS = 5
-"""Redirections without a pause; after that two nodes may be redirecting to one another."""
-
-_SHARES = 3
-"""Of the deadline's time for fetching the table, a node gets one share, the operation another."""
+_PAUSE = 0.05  # seconds to wait for a cluster that is changing
+_FREE_HOPS = 5  # redirections without a pause; beyond that, two nodes may redirect to each other
+_SHARES = 3  # of the time to fetch the table, a node gets one and the operation another
 
 
 class Cluster(Deployment):

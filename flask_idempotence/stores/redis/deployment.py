@@ -18,14 +18,12 @@ from .deadlines import deadline
 from .link import MALFORMED, Command, Link, Reply, error_code, pack, packed
 from .node import CircuitOpenError, Node, Quorum
 
-_ATTEMPTS = 2
-"""Of a repeatable command: the first one's idle connection may have been lost unnoticed."""
+_ATTEMPTS = 2  # to send a repeatable command: the first idle connection may be lost already
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Call = tuple[str, *tuple[str | bytes | int, ...]]
-"""A key, and what a command or a script has behind it."""
+Call = tuple[str, *tuple[str | bytes | int, ...]]  # a key, and the arguments behind it
 
 
 class Script:

@@ -26,37 +26,31 @@ from ..process import call_in_children, has_input
 from .deadlines import deadline
 from .names import Address, names
 
-Command = bytes
-"""A command in Redis' protocol: see `pack`."""
+Command = bytes  # a command in Redis' protocol: see `pack`
+Reply = Any  # a number, bytes, None or a list of replies; an error reply is a `ResponseError`
 
-Reply = Any
-"""A number, bytes, None or a list of replies; an error reply is a `ResponseError`."""
-
+# So begin the settings that pools of redis-py add to connections for themselves. Without them
+# there are no maintenance notifications either, which would relax the time-outs.
 _POOLS_OWN = ("connection_pool", "maint_notifications", "orig_", "event_dispatcher", "himport_")
-"""How the settings begin that pools of redis-py add to connections for themselves.
 
-Without them there are no maintenance notifications either, which would relax the time-outs.
-"""
-
+# Errors of redis-py and of this package over a reply that is no valid answer to its command.
 MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors of redis-py and of this package over a reply that is no valid answer to its command."""
 
-_AT_ONCE = 4096
-"""Bytes that a connection without unanswered commands takes without waiting."""
+_AT_ONCE = 4096  # bytes that a connection without unanswered commands takes without waiting
 
 _Version = list[tuple[str, int, int, int]]
 
 _BULK = b"$"[0]
 _OTHER = object()
 
+# redis-py cuts these codes off, and its classes have other names.
 _CODES = {"CLUSTERCROSSSLOT": "CROSSSLOT", "NOPERMISSION": "NOPERM", "OUTOFMEMORY": "OOM"}
-"""Those that the class of redis-py, which cuts them off, does not have for its name."""
 
 _REFUSED = {"ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH"}
 _REFUSED |= {"NOPERM", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "WRONGTYPE"}
 
+# redis-py does not tell these errors in scripts apart for Redis 6.
 _KINDS = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyError}
-"""Classes of errors in scripts, which redis-py does not tell apart for Redis 6."""
 
 # Redis 6 puts the place in the script before the error of a command in it.
 _CODE = re.compile(r"(?:Error .*@user_script: ?\d+: -?)?([A-Z]+)\b")
@@ -233,8 +227,7 @@ def _version_of_files(connection: object) -> _Version:
     return version
 
 
-_Base: Any = object
-"""Stands for the connection class of the client's pool, which `ConnectionFactory` adds."""
+_Base: Any = object  # the connection class of the client's pool; `ConnectionFactory` adds it
 
 
 class Link(_Base):  # type: ignore[misc]  # known at run time only

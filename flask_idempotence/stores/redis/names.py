@@ -22,17 +22,10 @@ from typing import Any
 from ..process import call_in_children, start_daemon
 from .deadlines import deadline
 
-Question = tuple[str, int, int]
-"""A host, a port, and the family of addresses, 0 for any."""
-
-Address = tuple[Any, ...]
-"""As `socket.getaddrinfo` returns it."""
-
-_GRACE = 0.05
-"""Seconds that a new look-up has before earlier addresses are tried."""
-
-_LEAST = 0.3
-"""Seconds that an address has to answer, at least, if the deadline leaves them."""
+Question = tuple[str, int, int]  # a host, a port, and the family of addresses, 0 for any
+Address = tuple[Any, ...]  # as `socket.getaddrinfo` returns it
+_GRACE = 0.05  # seconds that a new look-up has before earlier addresses are tried
+_LEAST = 0.3  # seconds that an address has to answer, at least, if the deadline leaves them
 
 
 class Names:

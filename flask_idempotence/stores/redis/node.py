@@ -21,17 +21,12 @@ from .link import Command, Link, Reply, pack
 
 Address = tuple[str, int]
 
-_MIN_SAMPLE = 0.05
-"""Seconds. A shorter time-out does not count as a failure of the server."""
+_MIN_SAMPLE = 0.05  # seconds; a shorter time-out does not count as a failure of the server
+_FAIR_SHARE = 0.5  # after this share of the deadline, a missing reply tells of other connections
+_WAIT_MARGIN = 0.15  # seconds by which WAIT may end late: the server looks ten times a second
 
-_FAIR_SHARE = 0.5
-"""Of the deadline: a reply that has not come within it says something about other connections."""
-
+# A server that sends one of these has not carried out any command of a connection.
 _REFUSE_ALL = (AuthenticationError, BusyLoadingError)
-"""A server that sends one of these has not carried out any command of a connection."""
-
-_WAIT_MARGIN = 0.15
-"""Seconds by which WAIT may end late: the server checks its time-outs ten times a second."""
 
 
 class CircuitOpenError(RedisConnectionError):

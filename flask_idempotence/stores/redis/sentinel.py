@@ -17,12 +17,11 @@ from .deployment import Deployment
 from .link import MALFORMED, ConnectionFactory, Link, Reply, error_code, pack
 from .node import Address
 
-_SHARES = 3
-"""Of the time that is left, a sentinel gets one share, the next ones and the primary two."""
+_SHARES = 3  # of the time that is left: a sentinel gets one, the next ones and the primary two
 
+# Seconds after which a sentinel's answer is asked for again: a primary that was frozen and wakes
+# up may not know yet that another one has taken its place.
 _MOST_AGE = 1.0
-"""Seconds after which a sentinel's answer is asked for again: a primary that was frozen and wakes
-up may not know yet that another one has taken its place."""
 
 
 class _Asked(Redis):

@@ -47,13 +47,11 @@ TAKE_TOKEN = Script("take_token", written=(1, 2), repeatable=False)
 RENEW, RELEASE = Script("renew"), Script("release")
 DISCARD = Script("discard", repeatable=False)
 
-_OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}
-"""Of a script that writes only for the owner."""
+_OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}  # of a script that writes only for the owner
 
 _MAX_REPLICAS = 1000
-_MAX_DIGITS = 15  # of a hold after a crash: as a number in Lua, more are not exact
-_BEFORE_REDIS_7 = "syntax error"
-"""The error of SET with NX and GET on a server that does not allow both."""
+_MAX_DIGITS = 15  # of a hold after a crash: Lua's numbers are not exact beyond that
+_BEFORE_REDIS_7 = "syntax error"  # a server before 7 does not allow SET with NX and GET
 
 _PTTL = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%b\r\n"
 _SET = (
@@ -68,9 +66,7 @@ _TOKEN_OUTCOMES = {
 
 _SCAN_COUNT = 500
 _KINDS = {b"C": "claim", b"D": "record", b"T": "token"}
-_LAST_BYTE = 63
-"""The part of a value that is read holds a claim, or the beginning of a record."""
-
+_LAST_BYTE = 63  # the part of a value that is read holds a claim, or the beginning of a record
 _MARK = 17  # state and owner, or state and subject
 _HOLD = 33  # where it begins in a claim
 

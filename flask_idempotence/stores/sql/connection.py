@@ -17,8 +17,7 @@ from ..process import has_input
 
 Values = Mapping[str, object]
 Row = Sequence[Any]
-Result = Any
-"""A driver's cursor, or SQLAlchemy's result: `rowcount` and `lastrowid`."""
+Result = Any  # a driver's cursor, or SQLAlchemy's result: `rowcount` and `lastrowid`
 
 
 def socket_of(driver: DBAPIConnection) -> int | None:

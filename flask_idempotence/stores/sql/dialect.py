@@ -40,33 +40,29 @@ OK, STALE = Outcome.OK, Outcome.STALE
 
 NO_CONTEXT = nullcontext()
 
+# The server gives up at these shares of the deadline, so that its answer still says that nothing
+# was written. MySQL's time-out for locks counts whole seconds.
 LOCK_SHARE, STATEMENT_SHARE = 0.8, 0.9
-"""The server gives up at these shares of the deadline, so that its answer still says that nothing
-was written. MySQL's time-out for locks counts whole seconds."""
 
 _REMEDY = (
     f"The table {NAME} is missing, or does not fit this release: run "
     "'flask idempotence init-db', or your migration."
 )
 
+# The oldest versions that will do: SQLite 3.35 is the first with RETURNING.
 OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0), "PostgreSQL": (12,), "SQLite": (3, 35)}
-"""The oldest versions that will do: SQLite 3.35 is the first with RETURNING."""
 
-_RACES = 10
-"""The most attempts at a claim: at each, a conflicting row has appeared or vanished."""
+_RACES = 10  # the most attempts at a claim: at each, a conflicting row has appeared or vanished
 
 
 class Trouble(enum.Enum):
     """The effect of an error on the statement that has failed."""
 
-    UNKNOWN = enum.auto()
-    """It may have taken effect: the connection has broken."""
-    REFUSED = enum.auto()
-    """It has taken no effect."""
+    UNKNOWN = enum.auto()  # it may have taken effect: the connection has broken
+    REFUSED = enum.auto()  # it has taken no effect
+    # It has taken no effect and may be sent again: a deadlock, a serialization failure.
     CONFLICT = enum.auto()
-    """It has taken no effect and may be sent again: a deadlock, a serialization failure."""
-    NOT_READY = enum.auto()
-    """It has taken no effect: the table is missing, or is another one."""
+    NOT_READY = enum.auto()  # it has taken no effect: the table is missing, or is another one
 
 
 def trouble_of(error: BaseException, dialect: Dialect) -> Trouble:
@@ -98,15 +94,14 @@ class Dialect(ABC):
     `_on_conflict`, `_returning` and `_has_written`.
     """
 
+    # The attribute of an `INSERT` that stands for the row it would have inserted.
     _new_row = "excluded"
-    """The attribute of an `INSERT` that stands for the row it would have inserted."""
 
+    # A query for roughly how many rows there are, with `name` for the table's.
     count: sa.Executable
-    """A query for roughly how many rows there are, with `name` for the table's."""
+    # A query for facts by their names, and the server's `clock` in seconds since 1970.
     _facts: sa.Executable
-    """A query for facts by their names, and the server's `clock` in seconds since 1970."""
-    _schema: sa.TextClause
-    """A query for the schema of the table, by its `name` on a connection."""
+    _schema: sa.TextClause  # a query for the schema of the table, by its `name` on a connection
 
     def __init__(self, insert: Callable[[sa.Table], Insert]) -> None:
         self._insert = insert

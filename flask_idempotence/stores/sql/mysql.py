@@ -29,9 +29,9 @@ from .statements import KEY_BYTES, NAME, now, table
 
 _row = table.c
 
+# The value of LAST_INSERT_ID after a row has not given way. The count of rows is ambiguous: an
+# unchanged row counts 0 or, with CLIENT_FOUND_ROWS, 1 as a new one does.
 _REFUSED = 1
-"""The value of LAST_INSERT_ID after a row has not given way. The count of rows is ambiguous: an
-unchanged row counts 0 or, with CLIENT_FOUND_ROWS, 1 as a new one does."""
 
 _SESSION = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
@@ -45,6 +45,9 @@ _SESSION = (
     "/*M!100600 , max_statement_time = {seconds} */",  # of MariaDB
 )
 
+# By the numbers of errors:
+# https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
+# https://mariadb.com/kb/en/mariadb-error-code-reference/
 _TROUBLES = {
     1020: Trouble.CONFLICT,  # ER_CHECKREAD: changed since the snapshot (MariaDB 11.6 on)
     1213: Trouble.CONFLICT,  # ER_LOCK_DEADLOCK
@@ -75,14 +78,9 @@ _TROUBLES = {
     3024: Trouble.REFUSED,  # ER_QUERY_TIMEOUT, of MySQL
     3100: Trouble.REFUSED,  # ER_RUN_HOOK_ERROR, of a group of servers
 }
-"""By the numbers of errors:
 
-https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
-https://mariadb.com/kb/en/mariadb-error-code-reference/
-"""
-
+# Errors that the client libraries report: no connection, or a broken one.
 _OF_DRIVERS = range(2000, 3000)
-"""Errors that the client libraries report: no connection, or a broken one."""
 
 _DISCARD = sa.delete(table).where(
     statements.IS_OWN, _row.kind == sa.bindparam("this_kind", type_=sa.String())
@@ -94,8 +92,8 @@ _LAYOUT = sa.text(
     "ON c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.column_name = 'key' "
     "WHERE t.table_schema = DATABASE() AND t.table_name = :name"
 )
+# What it says of the table, in order.
 _PARTS = ("ENGINE=InnoDB", f"key VARBINARY({KEY_BYTES}) PRIMARY KEY")
-"""What it says of the table, in order."""
 
 _REMEDY = (
     "Keys must be compared byte by byte, in a table with transactions: migrate it to the layout "

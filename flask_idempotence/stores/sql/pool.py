@@ -20,27 +20,16 @@ from ..process import call_in_children, start_daemon
 from .connection import StoreConnection
 from .dialect import Dialect, Info, Trouble, trouble_of
 
-_AT_ONCE = 4
-"""Attempts to connect that may run at a time, without the slow ones."""
+_AT_ONCE = 4  # attempts to connect that may run at a time, without the slow ones
+_SLOW = 0.5  # after this share of the deadline an attempt is slow: another may overtake it
+_MOST = 32  # attempts that may run at a time, the slow ones included
+_LOOK_EVERY = 0.1  # seconds after which a waiting caller looks for room for an attempt
+_LOST_AFTER = 150.0  # seconds after which an attempt does not count: a driver may wait for ever
+_MAX_IDLE = 60.0  # seconds after which a connection is closed: a firewall may have forgotten it
 
-_SLOW = 0.5
-"""The share of the deadline after which one is slow, so that another may overtake it."""
-
-_LOOK_EVERY = 0.1
-"""Seconds after which a caller that waits looks whether there is room for an attempt."""
-
-_MOST = 32
-"""Those included; beyond that, none begins."""
-
-_LOST_AFTER = 150.0
-"""Seconds after which an attempt no longer counts: the driver may wait for ever."""
-
-_MAX_IDLE = 60.0
-"""Seconds after which an unused connection is closed: a firewall may have forgotten it."""
-
+# Seconds after which a caller that waits comes before those that have only now come. If every
+# connection were handed over, each operation would cost a change of threads.
 _FAIR_AFTER = 0.02
-"""Seconds after which a caller that waits comes before those that have only now come. If every
-connection were handed over, each operation would cost a change of threads."""
 
 
 class Ask:

@@ -26,12 +26,13 @@ _TIMEOUTS = (
 _SESSION = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;" + _TIMEOUTS
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;" + _TIMEOUTS
 
+# Key of the statements that begin a transaction, in the `info` of a connection to a pooler.
 _POOLED = "flask_idempotence begin"
-"""Key of the statements that begin a transaction, in the `info` of a connection to a pooler."""
 
+# Key in that `info`: whether the application's connections prepare statements by name.
 _PREPARES = "flask_idempotence prepares"
-"""Key in that `info`: whether the application's connections prepare statements by name."""
 
+# By SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html
 _TROUBLES = {
     "40001": Trouble.CONFLICT,  # serialization_failure
     "40P01": Trouble.CONFLICT,  # deadlock_detected
@@ -44,7 +45,6 @@ _TROUBLES = {
     "57P01": Trouble.UNKNOWN,  # admin_shutdown
     "57P02": Trouble.UNKNOWN,  # crash_shutdown
 }
-"""By SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html"""
 
 
 class PostgreSQL(Dialect):

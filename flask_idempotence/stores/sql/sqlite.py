@@ -19,9 +19,9 @@ from .connection import StoreConnection
 from .dialect import NO_CONTEXT, OLDEST, Dialect, Info, Trouble
 from .statements import now, table
 
+# KiB of pages that a connection keeps: those of one batch of pruning. SQLite's default is 2000,
+# though each write of another connection makes them useless.
 _PAGES = 512
-"""KiB of pages that a connection keeps: those of one batch of pruning. SQLite's default is 2000,
-though each write of another connection makes them useless."""
 
 _NOT_READY = (
     *("no such table", "no such column", "has no column named", "ON CONFLICT clause"),

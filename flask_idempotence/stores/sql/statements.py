@@ -20,14 +20,9 @@ Columns = dict[str, sa.ColumnElement[Any]]
 
 NAME = "flask_idempotence"
 
-KEY_BYTES = 767
-"""Bytes of a key on MySQL, which every row format of InnoDB can index."""
-
-MYSQL = ("mysql", "mariadb")
-"""SQLAlchemy's names of their dialects."""
-
-CLAIM, RECORD, TOKEN = "claim", "record", "token"
-"""The kinds of rows."""
+KEY_BYTES = 767  # bytes of a key on MySQL, which every row format of InnoDB can index
+MYSQL = ("mysql", "mariadb")  # SQLAlchemy's names of their dialects
+CLAIM, RECORD, TOKEN = "claim", "record", "token"  # the kinds of rows
 
 
 class _KeyBytes(sa.TypeDecorator[str]):
@@ -43,8 +38,7 @@ class _KeyBytes(sa.TypeDecorator[str]):
         return None if value is None else bytes(value).decode()
 
 
-KEY = sa.Text().with_variant(_KeyBytes(), *MYSQL)
-"""The type of keys as parameters."""
+KEY = sa.Text().with_variant(_KeyBytes(), *MYSQL)  # the type of keys as parameters
 
 _HASH = sa.LargeBinary().with_variant(mysql.VARBINARY(255), *MYSQL)
 _RECORD = sa.LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
@@ -99,6 +93,7 @@ _fingerprint = sa.bindparam("this_fingerprint", type_=sa.LargeBinary())
 LIFE = sa.bindparam("life", type_=sa.BigInteger())
 LEASE = sa.bindparam("lease", type_=sa.BigInteger())
 
+# A row that claims a key.
 NEW_CLAIM: Columns = {
     "key": _key,
     "kind": word(CLAIM),
@@ -108,10 +103,9 @@ NEW_CLAIM: Columns = {
     "expires": now() + LEASE + LIFE,
     "data": sa.null(),
 }
-"""A row that claims a key."""
 
+# Whether an existing row gives way to a claim: it has ended, or is the owner's own.
 MAY_CLAIM = sa.or_(~_is_live, sa.and_(is_a(CLAIM), _row.owner == _owner))
-"""Whether an existing row gives way to a claim: it has ended, or is the owner's own."""
 
 _left = (sa.func.coalesce(_row.lease_ends, _row.expires) - now()).label("left")
 IN_THE_WAY = sa.select(_row.kind, _row.fingerprint, _left, _row.data, _row.owner).where(
@@ -161,8 +155,7 @@ SCAN = (
     .order_by(_row.key)
     .limit(_most)
 )
-LAST = "\U0010ffff"
-"""Behind a prefix, the end of its keys."""
+LAST = "\U0010ffff"  # behind a prefix, the end of its keys
 
 # Rows that another transaction has locked are skipped: they do not stay expired.
 DOOMED = (
@@ -179,15 +172,13 @@ PRUNE = (
 )
 _some = sa.select(_row.key).where(~_is_live).limit(100_000).subquery()
 COUNT_EXPIRED = sa.select(sa.func.count()).select_from(_some)
-REMOVE = sa.delete(table).where(_row.key == _key)
-"""A row of any kind."""
+REMOVE = sa.delete(table).where(_row.key == _key)  # a row of any kind
 
 _seen = sa.tuple_(_row.key, _row.kind, _row.owner).in_(sa.bindparam("seen", expanding=True))
 # Their keys alone find the rows by the index, on every database.
 DISCARD = sa.delete(table).where(_row.key.in_(KEYS), _seen).returning(_row.key)
 
-_PER_STATEMENT = 500
-"""Keys in one statement: the number of its parameters is limited."""
+_PER_STATEMENT = 500  # keys in one statement: the number of its parameters is limited
 
 
 _claims = sa.tuple_(_row.key, _row.owner).in_(sa.bindparam("claims", expanding=True))

@@ -44,31 +44,23 @@ Ts = TypeVarTuple("Ts")
 
 _logger = logging.getLogger("flask_idempotence")
 
+# The databases, by SQLAlchemy's name of their dialect.
 _DIALECTS: dict[str, Callable[[], Dialect]] = {
     "sqlite": SQLite,
     "postgresql": PostgreSQL,
     "mysql": MySQL,
     "mariadb": MySQL,
 }
-"""The databases, by SQLAlchemy's name of their dialect."""
 
+# Seconds before each new attempt after a conflict with another transaction.
 _PAUSES = tuple(0.005 * 2**number for number in range(5))
-"""Seconds before each new attempt after a conflict with another transaction."""
 
-_PAGE = 500
-"""Keys that a scan reads at a time."""
+_PAGE = 500  # keys that a scan reads at a time
+BATCH = 100  # rows that one statement of pruning removes: it locks them for milliseconds
+REST = 0.02  # seconds between two batches, for other writers
+EVERY = 500  # keys that this process writes between two rounds of pruning
 
-BATCH = 100
-"""Rows that one statement of pruning removes: it locks them for milliseconds."""
-
-REST = 0.02
-"""Seconds between two batches, for other writers."""
-
-EVERY = 500
-"""Keys that this process writes between two rounds of pruning."""
-
-_BATCHES = 20
-"""In one round: more than can have been written since the last one, so that a backlog shrinks."""
+_BATCHES = 20  # in a round of pruning: more than was written since the last, so a backlog shrinks
 
 
 _limit = TimeLimit()
