@@ -34,7 +34,6 @@ def pytest_collection_finish() -> None:
 
 
 LEFT_OUT = {}
-"""Files of tests that cannot run here, and why."""
 
 OF_SQL = (
     *("stores/sql", "exactly_once", "guards/key/test_payment_callbacks.py", "proofs/databases"),
@@ -63,7 +62,6 @@ ASKED_FOR = (
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name the server that the tests run against, and what is left out."""
     lines = [f"{reason}, its tests are left out" for reason in sorted(set(LEFT_OUT.values()))]
     if not shutil.which("node"):
         lines.append("node: not found, the tests of the script are left out")
@@ -72,7 +70,6 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def asks_for(kind: str, config: pytest.Config) -> bool:
-    """Whether the expression of marks says anything about a kind of tests."""
     return kind in config.option.markexpr
 
 
@@ -80,11 +77,9 @@ DATABASES = {
     *("postgres", "postgresql", "on_postgres", "psycopg", "psycopg2", "pg8000"),
     *("mariadb", "mysql", "on_mariadb", "pymysql"),
 }
-"""Parameters of tests that start PostgreSQL or MariaDB."""
 
 
 def needs_database(item: pytest.Item) -> bool:
-    """Whether a test starts a database server."""
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return bool(
         {"postgres", "fresh_postgres", "mariadb", "fresh_mariadb"}.intersection(item.fixturenames)
@@ -129,7 +124,6 @@ def pytest_terminal_summary(terminalreporter) -> None:
 
 
 def started(module: str, name: str, scope: str, **options: float) -> Any:
-    """Make a fixture of a server, whose driver may be missing."""
 
     @pytest.fixture(scope=scope)
     def server() -> Iterator:
@@ -178,7 +172,6 @@ def no_collection() -> Iterator[None]:
 
 @pytest.fixture
 def redis_url(redis_server: RedisServer) -> Iterator[str]:
-    """The address of the shared server, which is empty."""
     with redis_server.client() as client:
         client.flushall()
     yield redis_server.url
@@ -187,7 +180,6 @@ def redis_url(redis_server: RedisServer) -> Iterator[str]:
 
 @pytest.fixture
 def proxy(redis_server: RedisServer, redis_url: str) -> Iterator[Any]:
-    """A proxy in front of the shared server, with faults to switch on."""
     from helpers.servers.faults import Proxy  # noqa: PLC0415 - few tests need it
 
     with Proxy(redis_server) as between:
@@ -214,7 +206,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def pay_app(url: str) -> Iterator[Any]:
-    """Make applications on a database; the arguments are those of `PaymentApp`."""
     from helpers.payment_database import PaymentApp  # noqa: PLC0415 - it needs SQLAlchemy
 
     made = []
@@ -238,7 +229,6 @@ def pauses() -> Any:
 
 @pytest.fixture(params=["requests", "httpx", "async httpx"])
 def make_caller(request: pytest.FixtureRequest, pauses: Any) -> Iterator[Any]:
-    """Make callers with each library in turn."""
     from helpers.callers.http_callers import CALLERS, retries_with  # noqa: PLC0415 - the same
 
     made = []
@@ -255,7 +245,6 @@ def make_caller(request: pytest.FixtureRequest, pauses: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def call(make_caller: Any) -> Any:
-    """A caller with the usual rules, of each library in turn."""
     return make_caller()
 
 

@@ -15,7 +15,6 @@ RULES = [
     *(PACKAGE / "guards" / f"{mode}.py" for mode in ("lock", "token", "key")),
     ROOT / "tests" / "guards" / "test_new_mode.py",
 ]
-"""The rules of each mode, and those of one that is made as an application would make it."""
 
 MOST_ENTRIES = 21
 

@@ -47,7 +47,6 @@ PUBLIC = {"_asdict", "_replace", "_flask_idempotence", "_flask_idempotence_respo
 
 
 def private_names(tree):
-    """Return the private names that a module reads of objects, and those that it defines."""
     read, own = set(), set()
     for node in ast.walk(tree):
         match node:

@@ -48,12 +48,10 @@ def steps():
 
 
 def runs(command):
-    """Return the scripts of the job that builds in which a command occurs."""
     return [step["run"] for step in RELEASE["build"]["steps"] if command in step.get("run", "")]
 
 
 def needed(title):
-    """Return the jobs that must succeed before one begins."""
     direct = RELEASE[title].get("needs", [])
     direct = [direct] if isinstance(direct, str) else direct
     return {*direct, *(each for name in direct for each in needed(name))}
@@ -179,7 +177,6 @@ def test_a_report_of_a_bug_needs_the_doctor_and_a_vulnerability_goes_elsewhere()
 
 
 def conf(monkeypatch, **environment):
-    """Return the configuration of the site, as Sphinx executes it."""
     for name in ("VERSION_TYPE", "VERSION_NAME", "GIT_IDENTIFIER", "CANONICAL_URL"):
         monkeypatch.delenv(f"READTHEDOCS_{name}", raising=False)
     for name, value in environment.items():

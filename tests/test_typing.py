@@ -25,7 +25,6 @@ PUBLIC_MODULES = [
 
 
 def public_names():
-    """Return the public names as they are imported, and those of the classes behind them."""
     names = set()
     for module in map(importlib.import_module, PUBLIC_MODULES):
         own = {

@@ -43,7 +43,6 @@ pytestmark = pytest.mark.skipif(
 
 
 def guarded_client(uri):
-    """Return a client that sends no cookies, to views behind each guard."""
     idempotence = Idempotence()
     app = make_app(idempotence=idempotence, IDEMPOTENCE_STORAGE_URI=uri)
 
@@ -105,7 +104,6 @@ class Walk:
 
 
 def place(frame):
-    """Return the module of a frame, within the package; None for code of others."""
     is_ours = frame.f_code.co_filename.startswith(f"{PACKAGE}{os.sep}")
     return frame.f_globals["__name__"].partition(".")[2] if is_ours else None
 

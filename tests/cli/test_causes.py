@@ -33,7 +33,6 @@ SECRETS = f"me: vendor a-password wrong-one {HOST} no-such-host nowhere mysql+".
 
 @pytest.fixture
 def silent():
-    """Return the port of a server that takes connections and says nothing."""
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         listener.listen(8)

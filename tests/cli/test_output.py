@@ -34,7 +34,6 @@ KEEP_NAMES = {"config", "inspect", "routes", "stats"}
 
 
 def runs():
-    """Yield each command in a pipe and in a terminal, and with each of its forms."""
     for command in tools.list_commands(None):
         options = {o for param in tools.get_command(None, command).params for o in param.opts}
         for form in ("pipe", "terminal", *sorted(FORMS & options)):

@@ -298,7 +298,6 @@ def key_of(place):
 
 
 def enter(store, entries):
-    """Let a store hold these entries and no others."""
     store.clear("")
     for place, kind in entries.items():
         key = key_of(place)
@@ -314,7 +313,6 @@ def enter(store, entries):
 
 
 def told(done):
-    """Return an exit code and what is told aside."""
     return done.exit_code, done.stderr
 
 

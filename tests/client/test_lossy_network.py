@@ -50,7 +50,6 @@ class Unreliable:
 
 @pytest.fixture
 def shop():
-    """An application that remembers how often it has done what."""
     app, effects, lock = make_app(), {}, threading.Lock()
 
     @app.post("/orders")

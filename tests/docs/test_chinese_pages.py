@@ -78,7 +78,6 @@ def prose(text):
 
 
 def outline(text):
-    """Return the levels and slugs of the headings."""
     found = re.findall(r"(?m)^(#+) (.+)$", prose(text))
     return [(len(marks), slug(title)) for marks, title in found]
 
@@ -102,7 +101,6 @@ def english_places():
 
 
 def links(text, page):
-    """Return the targets inside the documentation, as paths from docs/."""
     labels = dict(re.findall(r"(?m)^\(([\w-]+)\)=\n#+ (.+)$", text))
     found = set()
     for path, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", prose(text)):

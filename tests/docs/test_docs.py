@@ -39,7 +39,6 @@ from flask_idempotence.testing import token_for
 
 
 def examples():
-    """List the chains of python blocks: a block, and those that are marked to continue it."""
     return [
         pytest.param(page, chain, id=f"{page.relative_to(ROOT)}:{line_of(page, chain[0])}")
         for page in PAGES
@@ -203,7 +202,6 @@ def test_redis_holds_what_the_page_of_the_keyspace_says(redis_url, redis_server)
         return "sold out", 409
 
     def stored(place):
-        """Return the one value, and its seconds to live."""
         [key] = server.keys()
         assert re.fullmatch(f"shop:2:{place}:[0-9a-f]{{32}}", key.decode())
         value, left = server.get(key), server.pttl(key) / 1000

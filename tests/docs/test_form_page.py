@@ -16,7 +16,6 @@ EMPTY = re.search(r"{{ idempotence_field\(empty.*?}}", text_of(FORM_PAGE))[0]
 
 @pytest.fixture
 def shop(monkeypatch, tmp_path):
-    """Run the shop and its error handler; return a function that makes a signed-in client."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def make(**replaced):
@@ -67,7 +66,6 @@ def test_without_a_store_the_form_is_a_503_unless_its_field_is_empty(shop):
 
 
 def without_store(names, request):
-    """Make a request while the store of the shop does not answer."""
     store = names["app"].extensions["idempotence"].engine.store
 
     def away(*_, **__):

@@ -12,7 +12,6 @@ DEEP = "{ a" * 20_000
 
 @pytest.fixture
 def page():
-    """Run the page's first block, and return its names."""
     return run_blocks(GRAPHQL_PAGE, 1)
 
 

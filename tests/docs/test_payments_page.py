@@ -22,7 +22,6 @@ def own_database(monkeypatch, tmp_path):
 
 @pytest.fixture
 def page():
-    """Run the page's first block, and return its names."""
     return run_page()
 
 
@@ -33,7 +32,6 @@ def send(page, key, body, content_type="application/json"):
 
 
 def bills_of(page):
-    """List the bills of the payments."""
     with page["app"].app_context():
         return list(page["db"].session.scalars(page["db"].select(page["Payment"].bill)))
 

@@ -62,7 +62,6 @@ CODE_IN_PAGE = re.compile(
 
 
 def hits(file, text, words):
-    """List the places of a file that need other words, each with the remedy."""
     found = []
     for match in compiled(tuple(words)).finditer(text):
         line = text.count("\n", 0, match.start()) + 1
@@ -84,7 +83,6 @@ def compiled(patterns):
 
 
 def without_code(text):
-    """Put a mark in the place of code, and keep the ends of lines."""
     return CODE + "\n" * text.count("\n")
 
 

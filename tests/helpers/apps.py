@@ -35,7 +35,6 @@ DECORATORS = {
     "token": one_time_token,
     "key": lambda **more: idempotent(**{"required": True, **more}),
 }
-"""The decorator of each mode."""
 
 HOW_OFTEN_IT_RUNS = {
     "lock": {"success": 1, "failure": 3},
@@ -46,7 +45,6 @@ HOW_OFTEN_IT_RUNS = {
 
 
 def bare_app(*, host_matching=False, subdomain_matching=False, **settings):
-    """Return an application without the extension."""
     matching = {"host_matching": host_matching, "subdomain_matching": subdomain_matching}
     hosts = {"static_host": "static.test"} if host_matching else {}
     app = Flask("shop", **matching, **hosts)
@@ -55,7 +53,6 @@ def bare_app(*, host_matching=False, subdomain_matching=False, **settings):
 
 
 def make_app(*, idempotence=None, store=None, **settings):
-    """Return an application with the extension."""
     app = bare_app(**settings)
     (idempotence or Idempotence()).init_app(app, store=store)
     return app
@@ -106,14 +103,11 @@ class StillApp:
 
 
 class GuardedApp(StillApp):
-    """An application with views behind guards, which count their runs."""
-
     def __init__(self, *, store=None, settings=None):
         clock = FakeClock()
         super().__init__(store=store and store(clock=clock), clock=clock, **(settings or {}))
 
     def add_view(self, rule, view, *guards):
-        """Register a view behind guards; the first of them is the innermost."""
 
         def counted(**arguments):
             self.runs += 1
@@ -132,7 +126,6 @@ class GuardedApp(StillApp):
         return (client or self.app.test_client()).open(path, **options)
 
     def verdicts(self, *requests, **options):
-        """Send one request after the other and say what came of each."""
         return [verdict(self.send(**{**options, **request})) for request in requests]
 
 
@@ -167,8 +160,6 @@ class Site(GuardedApp):
 
 
 class KeyedApp(GuardedApp):
-    """An application with views behind key guards."""
-
     def __init__(self, view=lambda: "done", *, uri=None, settings=None, **options):
         stored = {"IDEMPOTENCE_STORAGE_URI": uri} if uri else {}
         super().__init__(settings={**stored, **(settings or {})})

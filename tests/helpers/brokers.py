@@ -79,7 +79,6 @@ class Broker:
 
     @contextlib.contextmanager
     def holding(self):
-        """Hold up messages that have been delivered, before their blocks."""
         hold = self.directory / "hold"
         hold.touch()
         yield
@@ -121,7 +120,6 @@ class RabbitBroker(Broker):
         self.run("-c", f"{code}rabbitmq_publish.publish(*{list(orders)!r})")
 
     def waiting(self):
-        """Count the messages in the queues that a consumer has not acknowledged."""
         return [self.messages(queue) for queue in self.queues]
 
     def set_aside(self):
@@ -238,7 +236,6 @@ class TableBroker(Broker):
 
 
 def make_broker(kind, directory, store, server=None, **more):
-    """Return a broker behind a store, on a server of RabbitMQ or of databases where it has one."""
     if kind is TableBroker:
         return kind(directory, server.new_database(), **more)
     return kind(directory, store, *([server] if server else []), **more)
@@ -257,7 +254,6 @@ BROKERS = {
 
 
 def thrice(orders, seed=1):
-    """Return each order three times, in a mixed order."""
     mixed = [*orders] * 3
     random.Random(seed).shuffle(mixed)
     return mixed

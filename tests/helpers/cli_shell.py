@@ -33,7 +33,6 @@ for path, endpoint, guard in (
 
 
 def invoke(app, *arguments, **more):
-    """Run a command of `flask idempotence` in this process."""
     return app.test_cli_runner().invoke(args=["idempotence", *arguments], **more)
 
 
@@ -51,8 +50,6 @@ class Ran:
 
 
 class Shell:
-    """A directory with an application, and an environment."""
-
     def __init__(self, directory, *, app=APP, **environment):
         self.directory = directory
         (directory / "shop.py").write_text(app)

@@ -20,7 +20,6 @@ def storage_settings(kind, request):
 
 
 def storage_uri(kind, request):
-    """Return the URI of an empty store; a database has its table."""
     if kind == "memory":
         return "memory://"
     if kind == "redis":

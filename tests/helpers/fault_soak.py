@@ -78,7 +78,6 @@ class Soak:
             self.acknowledged[key] += 1
 
     def ask(self, call):
-        """Return the answer to a call, which is repeated until there is one."""
         while True:
             started = time.monotonic()
             try:

@@ -139,7 +139,6 @@ def run_chain(chain, *, app=None, names=()):
 
 
 def rewritten(text, answers):
-    """Return a page on which the answers are what they should be."""
     for block, said in sorted(answers, key=lambda answer: -answer[0].start):
         text = text[: block.start] + said + text[block.start + len(block.text) :]
     return text
@@ -152,7 +151,6 @@ def namespace():
 
 
 def run_blocks(page, count, replaced=()):
-    """Run a page's first blocks of Python, some texts of theirs replaced; return their names."""
     names = namespace()
     for block in blocks(text_of(page))[0][:count]:
         code = block.text

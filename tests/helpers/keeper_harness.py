@@ -13,7 +13,6 @@ from helpers.apps import make_app
 
 
 def leased_claim(app, lease, now, key="k"):
-    """Return a claim with a lease that began now."""
     claim = Claim(app, LockGuard(), "view")
     claim.key = key
     claim.operation = Operation(b"", lease=lease)
@@ -21,8 +20,6 @@ def leased_claim(app, lease, now, key="k"):
 
 
 class KeeperHarness:
-    """A keeper whose ticks the test makes itself, on a clock of the test's."""
-
     def __init__(self, store, *, clock=None, **settings):
         self.store = store
         self.clock = clock or FakeClock()

@@ -111,7 +111,6 @@ class ListeningApp(PaymentApp):
         return "paid", 201
 
     def send(self, kind, amount, status=201):
-        """Send a payment to the view of a kind; return its status."""
         path = {"key": "/payments"}.get(kind, f"/{kind}")
         headers = {"Idempotency-Key": f"{kind}-{amount}"}
         body = {"amount": amount, "status": status}
@@ -123,11 +122,9 @@ class ListeningApp(PaymentApp):
             connection.execute(delete(payments))
 
     def committed(self, amount):
-        """Return how many payments of an amount are there."""
         return sum(each == amount for each in self.amounts())
 
     def audited(self):
-        """Return how many audits are in the session's database, and in the other one."""
         counts = []
         for engine in (self.engine, self.elsewhere):
             with Session(engine) as session:
@@ -136,7 +133,6 @@ class ListeningApp(PaymentApp):
 
     @contextmanager
     def listening(self, to, name, action):
-        """Let a listener act at an event of the session's, once at a time."""
         self.engine.dispose()  # and connect again
         targets = {"session": self.session.session_factory, "engine": self.engine}
         target = targets.get(to, self.engine.pool)

@@ -13,8 +13,6 @@ def elsewhere(call, *args, **kwargs):
 
 
 class OnceApp(StillApp):
-    """An application outside any request, whose operations count their runs."""
-
     def once(self, id_="1", scope="invoice", **options):
         return self.idempotence.once(scope, id_, **options)
 
@@ -34,7 +32,6 @@ class OnceApp(StillApp):
             return "running"
 
     def end(self, error, id_="1", *, result=None, by_hand=None):
-        """Begin the work, and end it by what it raises, if anything."""
         with self.app.app_context(), self.once(id_) as job:
             self.runs += job.first
             if result is not None:
@@ -45,21 +42,18 @@ class OnceApp(StillApp):
                 raise error
 
     def key_of(self, id_="1", **options):
-        """Return the store key under which one operation is kept."""
         before = set(self.store.scan(""))
         assert self.word(id_, **options) == "first"
         [key] = set(self.store.scan("")) - before
         return key
 
     def pass_time(self, seconds, step=1.0):
-        """Let the clock go on, and the keeper do its work."""
         for _ in range(round(seconds / step)):
             self.clock.advance(step)
             self.engine.keeper.tick()
 
 
 def once_app_on(kind, request, **settings):
-    """Return an application on memory, or on the shared Redis server."""
     if kind == "memory":
         return OnceApp(**settings)
     request.getfixturevalue("redis_url")

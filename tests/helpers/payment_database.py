@@ -104,7 +104,6 @@ class PaymentApp:
         return self.app.test_client().post("/payments", json=json, headers=headers)
 
     def amounts(self):
-        """Return what is committed."""
         with Session(self.engine) as session:
             return list(session.scalars(select(payments.c.amount).order_by(payments.c.id)))
 
@@ -142,7 +141,6 @@ def pay(session, amount=3):
 
 
 def errors_as_text(site):
-    """Have the site answer a ConfigurationError by its text."""
     site.app.register_error_handler(ConfigurationError, lambda error: (str(error), 500))
     return site
 

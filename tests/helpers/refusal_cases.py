@@ -17,8 +17,6 @@ NOBODY = "redis://127.0.0.1:1"  # where nobody listens
 
 
 class RefusalCase(StillApp):
-    """A small shop, its clock, and a client that has been there before."""
-
     def __init__(self, happened=lambda case: None, *, handlers=(), **settings):
         super().__init__(TESTING=False, SERVER_NAME="shop.example", **settings)
         self.client = self.app.test_client()

@@ -24,7 +24,6 @@ def text_of(page):
 
 
 def section(page, title):
-    """Return what stands between a heading and the next one of its level."""
     found = re.search(rf"(?ms)^(##+) {re.escape(title)}\n(.*?)(?=^\1 |\Z)", text_of(page))
     assert found, f"{page.name} has no section {title!r}"
     return found[2]

@@ -32,7 +32,6 @@ def code_of(error):
 
 @contextlib.contextmanager
 def transaction(url, *statements, **options):
-    """Run statements in a transaction that the caller ends, else it is rolled back."""
     engine = create_engine(url, poolclass=NullPool, **options)
     with contextlib.closing(engine.connect()) as connection:
         for statement in statements:
@@ -41,7 +40,6 @@ def transaction(url, *statements, **options):
 
 
 def run_in(connection, *statements):
-    """Run statements and commit; return the code of the first error, or None."""
     try:
         for statement in statements:
             connection.execute(text(statement))

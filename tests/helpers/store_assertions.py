@@ -45,7 +45,6 @@ def answers(store):
 
 
 def is_granted(store):
-    """Whether a claim of a new key is granted."""
     with contextlib.suppress(StoreError):
         return claim(store, os.urandom(8).hex()) == Claimed()
     return False
@@ -77,7 +76,6 @@ def assert_fork_safe(store):
 
 
 def values_of(store):
-    """Return all values that a memory store holds, also those that have expired."""
     return dict(store._values)
 
 

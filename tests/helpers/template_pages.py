@@ -11,8 +11,6 @@ ALL = "{{ idempotence_meta() }}{{ idempotence_script() }}{{ idempotence_field() 
 
 
 class Elements(HTMLParser):
-    """Reads a page as a browser does: a list of elements, each with its attributes."""
-
     def __init__(self, page):
         super().__init__()
         self.found = []
@@ -27,7 +25,6 @@ class Elements(HTMLParser):
 
 
 def page_app(template=ALL, *, headers=None, **settings):
-    """Return an application whose GET / is the template, and whose POST / spends a token."""
     app = make_app(**settings)
 
     @app.route("/", methods=["GET", "POST"])

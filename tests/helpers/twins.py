@@ -180,8 +180,6 @@ HARMLESS = ["nothing", "constant", "faulty"]
 
 
 class Upper:
-    """An input that an application has made of another one."""
-
     def __init__(self, stream):
         self._stream = stream
 
@@ -508,8 +506,6 @@ class Twin:
 
 
 class Outcome(NamedTuple):
-    """What came of a request."""
-
     status: str
     headers: list
     body: bytes

@@ -39,17 +39,14 @@ def wing_of(module: str) -> str:
 
 
 def module_at(path: Path) -> str:
-    """Return the name of a module within the package; `""` is the package itself."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 MODULES = {module_at(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-"""The files of the modules, by name within the package."""
 
 
 def imports_of(path: Path) -> set[str]:
-    """Return the package's modules that a file imports, in functions and for its types, too."""
     package = (
         ".".join(path.parent.relative_to(PACKAGE.parent).parts)
         if path.is_relative_to(PACKAGE)

@@ -27,7 +27,6 @@ def clock():
 
 @pytest.fixture
 def seen(monkeypatch):
-    """The entries of the heap that were looked at."""
     entries, heappop = [], heapq.heappop
 
     def noted(heap):

@@ -40,8 +40,6 @@ def test_threads_stand_still_under_an_old_uwsgi_without_threads(
 
 
 class Pool:
-    """Notes the process that was known when its method was called."""
-
     def __init__(self, its):
         self.known = []
         self._process = its

@@ -31,8 +31,6 @@ PATIENCE = 5
 
 
 class Shop:
-    """An application with a view behind each guard."""
-
     def __init__(self, **settings):
         self.idempotence = Idempotence()
         self.app = make_app(idempotence=self.idempotence, **settings)
@@ -52,7 +50,6 @@ class Shop:
         return self.app.test_client().post(f"/{name}", headers=headers)
 
     def sends(self, name, **headers):
-        """Send a request; return whether its view ran."""
         before = self.runs
         self.post(name, **headers)
         return self.runs > before

@@ -141,7 +141,6 @@ IN_A_HURRY = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
 
 
 def results_of(folder, files, *options):
-    """Run test files in a process of their own; return the results of each file's tests."""
     header = "import pytest\nfrom shop import create_app\nfrom flask_idempotence import *\n"
     (folder / "shop.py").write_text(SHOP, encoding="utf-8")
     for name, content in files.items():
@@ -167,7 +166,6 @@ PASSED = ["PASSED", "PASSED"]
 
 @pytest.fixture(scope="class")
 def results(tmp_path_factory, redis_server):
-    """The results of all files in one run."""
     folder = tmp_path_factory.mktemp("shop")
     with redis_server.client() as client:
         client.flushall()

@@ -11,7 +11,6 @@ from flask_idempotence.testing import token_for
 
 
 def shop(purpose=None, **settings):
-    """Return an application whose users sign in at /login/<name>, and a guarded view."""
     blueprint = Blueprint("orders", __name__, url_prefix="/shop")
     idempotence = Idempotence()
     app = make_app(idempotence=idempotence, **settings)

@@ -14,7 +14,6 @@ def production_app(**settings):
 
 
 def names_of(groups):
-    """Return the names of grouped checks."""
     return [check.__name__.replace("_", " ") for _, checks in groups for check in checks]
 
 

@@ -16,8 +16,6 @@ CLOSED = FOLDER / "closed"
 
 
 class Bank:
-    """Stands in for the time that the bank takes."""
-
     @staticmethod
     def sleep(seconds):
         while CLOSED.exists():

@@ -29,7 +29,6 @@ class CountingApp(GuardedApp):
         self.add_view(rule, lambda **arguments: {"run": self.runs}, *guards)
 
     def send(self, path="/", *, key="order-1", address=ADDRESS, client=None, **options):
-        """Send the same body with the same key from the same address, whoever asks."""
         environ = {"REMOTE_ADDR": address, **options.pop("environ", {})}
         client = client or self.app.test_client(use_cookies=False)
         sent = {"json": {"item": 1}, "environ_overrides": environ, **options}

@@ -67,7 +67,6 @@ def upload():
 
 
 def rows():
-    """Do the work, row by row, while the response is sent."""
 
     def body():
         for _ in range(int(request.args["rows"])):

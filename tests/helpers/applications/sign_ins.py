@@ -45,8 +45,6 @@ _serial = itertools.count()
 
 
 class Person(NamedTuple):
-    """Everything that says who somebody is."""
-
     user: str = "7"
     table: str = "staff"
     client: str = "app"
@@ -67,8 +65,6 @@ def person_of(text):
 
 
 class Visitor:
-    """A browser or program with its cookies and headers."""
-
     def __init__(self, site):
         self.site = site
         self.client = site.app.test_client()
@@ -76,11 +72,9 @@ class Visitor:
         self.address = "192.0.2.1"
 
     def move(self):
-        """Go on at another address."""
         self.address = f"2001:db8::{next(_serial):x}"
 
     def do(self, work):
-        """Run a function in a request of this visitor."""
         self.site.work = work
         answer = self.client.get("/do", headers=self.sent("/do"))
         assert answer.status_code == 200, answer.text
@@ -109,8 +103,6 @@ class Visitor:
 
 
 class Site(GuardedApp):
-    """An application with a view behind each guard, where one signs in by some ways at once."""
-
     def __init__(self, *ways, **settings):
         super().__init__(settings=settings)
         self.ways = [way(self) for way in ways]

@@ -34,7 +34,6 @@ class PaymentSchema(Schema):
 
 
 def guarded_blueprint(site):
-    """Return a blueprint with the views, each of which calls what is `inside` the site."""
     shop = flask_smorest.Blueprint("shop", __name__)
     for name, guard in GUARDS.items():
 
@@ -48,8 +47,6 @@ def guarded_blueprint(site):
 
 
 class Shop(StillApp):
-    """The application, and what it says of itself."""
-
     def __init__(self, version="3.1.0", *, error_content=None, **settings):
         self.version = version
         described = {"API_TITLE": "Shop", "API_VERSION": "1", "OPENAPI_VERSION": version}
@@ -68,7 +65,6 @@ class Shop(StillApp):
         return self.app.test_client().post(path, **sent, buffered=buffered)
 
     def post_while(self, inside, path, headers=()):
-        """Send a request whose view calls a function, and return what that returned."""
         found = []
         self.inside = lambda: found.append(inside())
         with contextlib.suppress(SystemExit):
@@ -84,7 +80,6 @@ class Shop(StillApp):
         return self.described["paths"][path]["post"]
 
     def problems(self, path):
-        """Return the problems that the description names, with their statuses."""
         found = set()
         for status, response in self.operation(path)["responses"].items():
             if PROBLEM in response.get("content", {}):

@@ -55,7 +55,6 @@ def recipe(heading, page=PAGE):
 
 
 def retries_of_a_final_conflict(call, *, advised):
-    """Send a request twice; return how often the second is repeated, and the seconds of it."""
     app = recipe("Stripe's")["app"]
     if not advised:
         app.after_request_funcs.clear()

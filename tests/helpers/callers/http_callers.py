@@ -59,7 +59,6 @@ def serving(app, handler=QuietHandler, **options):
 
 
 def hang_up(environ, sent=b""):
-    """Send these bytes and end the connection."""
     connection = environ["werkzeug.socket"]
     with contextlib.suppress(OSError):
         connection.sendall(sent)
@@ -68,7 +67,6 @@ def hang_up(environ, sent=b""):
 
 
 def body_of(environ):
-    """Read the body of a request, and nothing of what follows it on the connection."""
     ends_by_itself = environ.get("wsgi.input_terminated")
     length = -1 if ends_by_itself else int(environ.get("CONTENT_LENGTH") or 0)
     return environ["wsgi.input"].read(length)
@@ -171,5 +169,4 @@ CALLERS = {"requests": ByRequests, "httpx": ByHttpx, "async httpx": ByAsyncHttpx
 
 
 def retries_with(pauses, **rules):
-    """Return rules whose waits take no time and are not left to chance."""
     return Retries(clock=pauses.clock, chance=lambda: 1.0, **rules)

@@ -25,8 +25,6 @@ NODE_CLIENTS = (
 
 
 class NodeClients:
-    """A folder with the packages; `caller` returns a client as those of Python are."""
-
     def __init__(self, folder):
         self._script = shutil.copy(ROOT / "tests" / "js" / "clients.mjs", folder)
         npm = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), *PACKAGES]

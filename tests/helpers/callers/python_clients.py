@@ -159,4 +159,3 @@ PYTHON_CLIENTS = {
         url, key, "--retry-all-errors"
     ),
 }
-"""The clients by their names on the page."""

@@ -12,8 +12,6 @@ PATIENCE = 60
 
 
 class RecipeSite:
-    """The example with its recipes in a database; `within` puts the guards' table there, too."""
-
     def __init__(self, url, folder, *, within=False, **settings):
         if within:
             settings |= {
@@ -46,7 +44,6 @@ class RecipeSite:
         return answer
 
     def crowd(self, path, count=CROWD, **form):
-        """Send the same request `count` times at once."""
         return self.at_once(*[(path, form)] * count)
 
     def at_once(self, *requests):
@@ -72,7 +69,6 @@ class RecipeSite:
 
 
 def spy(monkeypatch, module, name, before=lambda: None):
-    """Run a callback before each call of a function; return the list of the calls."""
     original, calls = getattr(module, name), []
 
     def watched(*args):
@@ -85,7 +81,6 @@ def spy(monkeypatch, module, name, before=lambda: None):
 
 
 def wait_for_each_other(monkeypatch, module, name, count=CROWD):
-    """Hold the callers of a function until `count` of them are in it."""
     barrier = threading.Barrier(count, timeout=PATIENCE)
     spy(monkeypatch, module, name, barrier.wait)
 

@@ -31,7 +31,6 @@ class FlaskRun(ServerProcess):
 
 
 def gunicorn(redis_url, folder, **options):
-    """The example under Gunicorn with two workers on Redis, as the README starts it."""
     environment = {
         "IDEMPOTENCE_STORAGE_URI": redis_url,
         "EXAMPLE_DATABASE": str(folder / "shop.sqlite3"),
@@ -42,7 +41,6 @@ def gunicorn(redis_url, folder, **options):
 
 
 def ask(url, form=None, *, data=None, headers=()):
-    """Ask a server, with a form by POST."""
     data = data if form is None else urlencode(form)
     if data is None:
         method, sent = "GET", {}

@@ -19,8 +19,6 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class SilentServer:
-    """A port that takes connections (the kernel does) and never answers."""
-
     def __enter__(self):
         self._listener = socket.create_server((HOST, 0), backlog=128)
         self.address = f"{HOST}:{self._listener.getsockname()[1]}"
@@ -70,11 +68,9 @@ class Proxy:
             self._markers = after if isinstance(after, tuple) else (after,)
 
     def forget_connections(self) -> None:
-        """Forward nothing any more on the connections that are open, and leave them open."""
         self._forgotten += 1
 
     def hold(self, marker: bytes | None) -> None:
-        """Hold up what has this marker, and all behind it on its connection; None for nothing."""
         self._held = marker
 
     def lead_to(self, server: RedisServer) -> None:
@@ -92,7 +88,6 @@ class Proxy:
             self._thread.start()
 
     def refuse(self) -> None:
-        """Stop listening, so that new connections are refused, and cut the open ones."""
         if self._listening:
             self._listening = False
             self._listener.shutdown()
@@ -100,7 +95,6 @@ class Proxy:
             self._listener.server_close()  # waits for the threads of the connections
 
     def _carry(self, client: socket.socket, *_) -> None:
-        """Carry one connection until either side ends it or a fault does."""
         address, forgotten = (HOST, self._server.port), self._forgotten
         with (
             contextlib.suppress(OSError),

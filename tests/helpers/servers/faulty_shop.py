@@ -29,8 +29,6 @@ class Attempt:
 
 
 class OfOneRequest(QuietHandler):
-    """Closes each connection after its response."""
-
     protocol_version = "HTTP/1.0"
 
 

@@ -122,7 +122,6 @@ class MariaDbServer(DatabaseServer):
         return [row[0] for row in self.execute("SHOW PROCESSLIST") if row[3] == database]
 
     def deadlocks(self) -> int:
-        """Return how many deadlocks InnoDB has counted."""
         if self.is_mysql:
             table = "information_schema.innodb_metrics"
             return self.execute(f"SELECT count FROM {table} WHERE name = 'lock_deadlocks'")[0][0]

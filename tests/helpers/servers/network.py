@@ -17,7 +17,6 @@ from helpers.servers import packet_switch
 
 
 def missing() -> list[str]:
-    """Return what this machine lacks for such a network."""
     wanted = {
         "Linux": sys.platform == "linux",
         "root": hasattr(os, "geteuid") and os.geteuid() == 0,
@@ -55,7 +54,6 @@ class Network:
         return packet_switch.address_of(self.hosts.index(host))
 
     def command(self, host: str, command: Iterable[str]) -> list[str]:
-        """Return the command that runs another one on a host."""
         namespace = f"/proc/{self._switch.pid}/fd/{self._namespaces[host]}"
         return ["nsenter", f"--net={namespace}", "--", *command]
 
@@ -80,7 +78,6 @@ class Network:
         self.cut_one_way(right, left)
 
     def isolate(self, *hosts: str) -> None:
-        """Cut some hosts off from all others; among themselves they stay connected."""
         self.cut(hosts, set(self.hosts) - set(hosts))
 
     def heal(self) -> None:

@@ -104,8 +104,6 @@ class Nginx(ServerProcess):
 
 
 class GatewayNginx(Nginx):
-    """The site of docs/gateway, which a test may change."""
-
     def __init__(self, flask, redis_port, *, site=lambda text: text):
         self._flask, self._redis, self._site = flask, redis_port, site
 
@@ -144,7 +142,6 @@ class GatewayNginx(Nginx):
 
 
 def application(redis_url, folder, **variables):
-    """The example of `gateway_app`, on a worker with threads."""
     own = {"GATEWAY_TEST": folder, "EXAMPLE_DATABASE": folder / "shop.sqlite3"}
     env = environment(**{"IDEMPOTENCE_STORAGE_URI": redis_url, **own, **variables})
     app = "helpers.applications.gateway_app:make_app()"
@@ -161,8 +158,6 @@ def _with_echo(site):
 
 
 class World:
-    """nginx with the gateway, Flask behind it, and Redis beside it."""
-
     def __init__(self, nginx, flask, redis, folder):
         self.nginx, self.flask, self.redis, self.folder = nginx, flask, redis, folder
         self._keys = iter(range(1_000_000))
@@ -190,7 +185,6 @@ class World:
 
     @contextlib.contextmanager
     def running(self, key, **request):
-        """While the first request with a key waits for its bank."""
         closed, answers, before = self.folder / "closed", [], self.seen
         closed.touch()
         first = threading.Thread(target=lambda: answers.append(self.pay(key, **request)))
@@ -209,7 +203,6 @@ class World:
 
 @contextlib.contextmanager
 def make_world(folder, *, site=lambda text: text, **variables):
-    """Start all three; the environment is the application's."""
     with RedisServer() as redis:
         redis.client().execute_command("ACL", "SETUSER", *ACL)
         with (

@@ -31,7 +31,6 @@ _IFF_TUN_WITHOUT_HEADER = 0x1001
 _DESTINATION = slice(16, 20)  # of an IPv4 packet
 _MOST = 65536
 _OVERTAKEN_FOR = 0.02
-"""Seconds, at most."""
 
 _BATCH = 64
 """Packets that are taken from one host before the next one has its turn."""

@@ -19,7 +19,6 @@ BINARIES_VARIABLE = "IDEMPOTENCE_TEST_POSTGRES"
 
 
 def postgres_binaries() -> Path:
-    """Return the directory of the server to test with, or say in an error how to get it."""
     if wanted := os.environ.get(BINARIES_VARIABLE):
         if Path(wanted, "postgres").is_file():
             return Path(wanted)
@@ -97,7 +96,6 @@ class PostgresServer(DatabaseServer):
                 time.sleep(0.1)
 
     def statements(self, call: Callable[[], object]) -> list[str]:
-        """Return the lines of the server's log about statements that it is sent meanwhile."""
         begin = len(self.log)
         call()
         lines = self.log[begin:].splitlines()
@@ -170,7 +168,6 @@ class PostgresServer(DatabaseServer):
         self._frozen = []
 
     def stop(self) -> None:
-        """End the server, without waiting for its clients."""
         self.resume()
         if self._process and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)

@@ -27,7 +27,6 @@ BINARY_VARIABLE = "IDEMPOTENCE_TEST_REDIS"
 
 
 def redis_binary() -> str:
-    """Return the server binary to test with, or raise an error that says how to get one."""
     if wanted := os.environ.get(BINARY_VARIABLE):
         if found := shutil.which(wanted):
             return found
@@ -90,7 +89,6 @@ def all_at_once(calls) -> list:
 
 
 def until(condition, seconds: float = 5) -> bool:
-    """Whether a condition comes true within so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
@@ -126,7 +124,6 @@ class Answer:
 
     @property
     def slug(self) -> str | None:
-        """Which refusal it is."""
         return self.headers["Idempotence-Refusal"]
 
     @property
@@ -170,7 +167,6 @@ def send(port, path, method="GET", headers=(), body=None, *, timeout=30, source=
 
 
 def run_to_end(command, *, check=False, **options):
-    """Run a command, and return its status and texts."""
     options = {"capture_output": True, "text": True, "timeout": 60, **options}
     return subprocess.run(command, check=check, **options)
 
@@ -217,7 +213,6 @@ class ServerProcess:
 
     @property
     def log(self) -> str:
-        """What the process has printed since its last start."""
         file = self.directory / "log"
         return file.read_text(errors="replace") if file.exists() else self._log
 
@@ -259,7 +254,6 @@ class ServerProcess:
                 self.kill()
 
     def kill(self) -> None:
-        """End the process, and the workers it has, without warning."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -317,7 +311,6 @@ class RedisServer(ServerProcess):
         super().__exit__()
 
     def close_clients(self) -> None:
-        """Close the connections of all clients; one that is used again connects anew."""
         for client in self._clients.values():
             client.close()
 
@@ -378,8 +371,6 @@ def is_alive(pid: int) -> bool:
 
 
 class Gunicorn(ServerProcess):
-    """An application under Gunicorn, with all its workers ready."""
-
     SETTINGS = """
 control_socket_disable = True
 def post_worker_init(worker):
@@ -414,5 +405,4 @@ def post_worker_init(worker):
         return self.log.count("worker ready:") >= self._workers and super()._answers()
 
     def workers(self) -> list[int]:
-        """Return the workers that live; each has been ready."""
         return [int(pid) for pid in READY.findall(self.log) if is_alive(int(pid))]

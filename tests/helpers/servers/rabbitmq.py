@@ -21,12 +21,9 @@ FILES = (
     *("MNESIA_BASE", "LOG_BASE", "PID_FILE", "ENABLED_PLUGINS_FILE", "CONFIG_FILE"),
     "CONFIG_FILES",
 )
-"""What is in the directory of the server, besides."""
 
 
 class RabbitServer(ConnectedServer):
-    """A RabbitMQ node on a port of loopback, with a port mapper (epmd) of its own."""
-
     refused = pika.exceptions.AMQPError
 
     def __init__(self):
@@ -73,7 +70,6 @@ class RabbitServer(ConnectedServer):
         return pika.BlockingConnection(pika.URLParameters(self.url))
 
     def stop(self) -> None:
-        """End the node and its port mapper without warning."""
         if self._process and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -81,7 +81,6 @@ class SentinelGroup(Assembled):
 
     @property
     def primary(self) -> RedisServer:
-        """The server that the first running sentinel takes for the primary."""
         for sentinel in self.sentinels:
             with contextlib.suppress(redis.RedisError):
                 told = sentinel.client(socket_timeout=1).execute_command(
@@ -185,7 +184,6 @@ class Cluster(Assembled):
         return all(len(node.client().cluster("nodes")) == len(self.nodes) for node in self.nodes)
 
     def acting_primaries(self) -> list[ClusterNode]:
-        """Return the nodes that take themselves for primaries."""
         return [node for node in self.nodes if node.client().role()[0] == b"master"]
 
     def is_whole(self) -> bool:
@@ -214,7 +212,6 @@ class Cluster(Assembled):
         return self.nodes[0].call("CLUSTER", "KEYSLOT", key)
 
     def move(self, slot: int, source: ClusterNode, target: ClusterNode) -> None:
-        """Give an empty slot to another node."""
         self.begin_move(slot, source, target)  # without it, the old owner would claim it back
         self.end_move(slot, target)
 

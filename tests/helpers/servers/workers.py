@@ -14,8 +14,6 @@ REFUSED = ("key-in-progress", "repeat-submit")
 
 
 class Service:
-    """`served_app` on Gunicorn."""
-
     def __init__(self, redis_server, *, lease, **options):
         self.lease = lease
         self.effects = redis_server.client(decode_responses=True, db=3)
@@ -60,7 +58,6 @@ class Operation:
         return NoAnswer()
 
     def begin(self):
-        """Post in a thread, wait until the view runs, and return what will hold the answer."""
         answers, run = [], self.runs + 1
         thread = threading.Thread(target=lambda: answers.append(self.post()))
         thread.start()

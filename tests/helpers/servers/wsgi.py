@@ -48,8 +48,6 @@ AS_ANOTHER = "unshare --user --map-user=1000 --map-group=1000"
 
 
 class WsgiServer(ServerProcess):
-    """A server by its name in `COMMANDS`, with the application of `served_app` on Redis."""
-
     def __init__(self, name, redis_server, **variables):
         database = redis_server.url.removesuffix("/0")
         self.name = name
@@ -108,6 +106,5 @@ def address_of(path, arguments):
 
 
 def program_of(name):
-    """Return the path of a server's program; skip the test, or fail where CI is set."""
     beside = shutil.which(name, path=Path(sys.executable).parent)
     return needed(beside or shutil.which(name), f"{name}: not installed")

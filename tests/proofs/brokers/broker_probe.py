@@ -43,7 +43,6 @@ def die():
 
 
 def acting(real):
-    """Return the effect that does as the order's plan says."""
 
     def effect(what):
         order = int(str(what).split()[-1])  # or a text that ends with it

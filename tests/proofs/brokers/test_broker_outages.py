@@ -50,7 +50,6 @@ OUTAGES = [
 
 @contextlib.contextmanager
 def started(name, away, constants, directory, request):
-    """Start broker and store of a consumer; gives the broker, and the servers that go away."""
     kind, fixture, usual = CONSUMERS[name]
     durable = ("--appendonly", "yes", "--appendfsync", "always")
     with RedisServer(*durable) as redis, RedisServer(*durable) as other:

@@ -28,8 +28,6 @@ DIE_ONCE = """if not os.path.exists("died"):
 
 
 class Server(Consumer):
-    """The page's second command."""
-
     ready = "/jobs/unknown"
 
     def start(self):
@@ -64,8 +62,6 @@ class Server(Consumer):
 
 
 class Page:
-    """The page's file in a directory, with a book of the reports that were begun."""
-
     def __init__(self, directory, store):
         self.directory, self.book = directory, directory / "book"
         self.book.touch()

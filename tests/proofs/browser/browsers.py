@@ -69,7 +69,6 @@ def start_browser(playwright, name, keeps_pages, scripts):
 
 
 def violations(page):
-    """Return what on a page violates WCAG 2.1 AA."""
     rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
     found = Axe().run(page, options={"runOnly": rules, "resultTypes": ["violations"]})
     return [
@@ -84,7 +83,6 @@ KEPT_SOON = 1500
 
 
 def place_of(page, selector):
-    """Return the middle of an element, in the window."""
     return page.evaluate(
         """selector => {
             const element = document.querySelector(selector);
@@ -123,7 +121,6 @@ def shows(page, selector, text=""):
 
 
 def wider_than_the_window(page):
-    """Return the pixels by which a page scrolls sideways."""
     return page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
 
 

@@ -9,7 +9,6 @@ from proofs.browser.shop import running_shop
 
 @pytest.fixture(scope="session")
 def launch():
-    """Return a function that starts a browser of the system, or gives the one that runs."""
     needed(sync_api, "playwright or axe is missing (uv run --group browser)")
     with sync_api.sync_playwright() as playwright:
         running = {}
@@ -79,7 +78,6 @@ def running():
 
 @pytest.fixture
 def url(running):
-    """The address of the example, without orders."""
     ask(running.url + "/orders/clear", {})
     return running.url
 

@@ -65,8 +65,6 @@ document.querySelector("button").addEventListener("click", async () => {
 
 
 class Shop:
-    """The shop; what a test wants to know of it, and the faults it may want."""
-
     def __init__(self, **settings):
         self.delay = 0.0
         self.released = threading.Event()

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def shop(monkeypatch, tmp_path):
-    """Serve the shop, whose order waits for `clicked`; its view changes the session, too."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     names = run_blocks(FORM_PAGE, 1)
     app = names["app"]

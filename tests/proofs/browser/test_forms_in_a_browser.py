@@ -230,7 +230,6 @@ STOP = """addEventListener("submit", async () => {
 
 
 def stop_a_submit(page, shop, path="/"):
-    """Send the form, stop the browser when the shop has it; return the token that was in it."""
     shop.delay = 30
     open_form(page, shop, path)
     page.evaluate(STOP)

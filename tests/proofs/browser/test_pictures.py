@@ -64,7 +64,6 @@ PICTURES = {
 """How a page gets into the state of its picture, and the size of the window."""
 
 DARK = {"example-lab"}
-"""Pictures with a second version for dark pages."""
 
 
 def digest_of(part):

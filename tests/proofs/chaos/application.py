@@ -32,7 +32,6 @@ def note_arrival():
 
 
 def view():
-    """Have an effect, by the plan that the first run of an operation follows."""
     asked, user = request.json, request.authorization.token
     operation = f"{request.endpoint}/{asked['number']}/{user}"
     attempt = request.headers["X-Attempt"]

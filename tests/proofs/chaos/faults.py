@@ -42,7 +42,6 @@ LENGTHS = {  # in leases
 
 
 def plans(seed: int, kinds: list[str], lease: float) -> Iterator[Plan]:
-    """Yield one plan after the other; each kind comes in every round."""
     rng = random.Random(f"{seed} faults")
     while True:
         for kind in rng.sample(kinds, len(kinds)):
@@ -178,7 +177,6 @@ class Sentinels:
                     self._primary = self._group.primary
 
     def do(self, plan: Plan) -> None:
-        """Kill the primary, and bring it back as a replica of its successor."""
         with self._asked:
             begun = time.monotonic()
             old = self._group.primary

@@ -62,7 +62,6 @@ class Attempt(OfAnOperation):
 
 
 def what_is_told(status: int, headers, text: str) -> dict:
-    """Return what an answer tells a client, as arguments of an `Attempt`."""
     told = json.loads(text) if headers.get("Content-Type") == "application/json" else {}
     return {
         "status": status,
@@ -156,8 +155,6 @@ STANDSTILL = 0.3
 
 
 class Journal:
-    """The journal, open for writing, and beside it a file for each operation."""
-
     def __init__(self, directory: Path):
         self._directory = directory
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -174,7 +171,6 @@ class Journal:
             return file.tell()
 
     def watch_for_standstills(self) -> None:
-        """Write down, from a thread, when this process gets no time to run."""
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
@@ -190,7 +186,6 @@ DEATHS = {"kills itself": KILLED_ITSELF, "exits": EXITED}
 
 
 def history_in(directory: Path) -> History:
-    """Return what a journal tells: runs, the deaths that they brought about, and standstills."""
     attempts, runs, faults, stalls = [], {}, [], []
     whole, _, _ = (directory / "journal").read_bytes().rpartition(b"\n")
     for line in map(json.loads, whole.splitlines()):

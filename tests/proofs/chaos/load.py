@@ -29,8 +29,6 @@ FINAL_STATUSES = {400, 403, 404, 409, 422}
 
 @dataclass(eq=False)
 class Task:
-    """What a user sends, perhaps twice: the copies share the token."""
-
     number: int
     mode: str
     user: str
@@ -152,7 +150,6 @@ class Load:
         return None  # the worker died, or does not answer in time
 
     def probe(self) -> None:
-        """Send everything with a key, and every lock, once more, now that all is calm."""
 
         def probe(task):
             return any(self.send(task, probe=True).is_settled for _ in range(5))

@@ -21,7 +21,6 @@ WORKERS = 4
 
 
 def application(directory: Path, url: str) -> Gunicorn:
-    """Return the application on several workers; Gunicorn itself must not kill who is stopped."""
     settings = {"lease": LEASE, "lock_interval": INTERVAL, "key_required": "true"}
     return Gunicorn(
         "proofs.chaos.application:app",

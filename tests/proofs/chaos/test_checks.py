@@ -18,7 +18,6 @@ ONCE, LOCK, TOKEN, RESTORING = (
 
 
 def run(at, operation=ANNA, *, end="success", takes=0.1, **changes):
-    """The run of an attempt that arrived at a time, in process 1."""
     times = {"arrived": at, "begun": at + 0.01, "effect": at + 0.02}
     ended = at + takes if end else None
     made = Run(f"run {at}", operation, 1, f"attempt {at}", **times, ended=ended, end=end)
@@ -26,7 +25,6 @@ def run(at, operation=ANNA, *, end="success", takes=0.1, **changes):
 
 
 def answer(of, at, operation=ANNA, **changes):
-    """What a client got, at a time, from the run that began at another."""
     _, number, user = operation.split("/")
     body = {"user": user, "number": int(number), "run": f"run {of}", "attempt": f"attempt {of}"}
     made = Attempt(f"attempt {of}", operation, at - 0.1, at, 201, body=body)

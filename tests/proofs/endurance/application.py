@@ -62,7 +62,6 @@ for name, guarded in VIEWS.items():
 
 
 kept = []
-"""What a planted leak keeps."""
 
 
 def leak_threads():

@@ -44,7 +44,6 @@ class Load:
         self.requests = self.late = 0
 
     def send(self, path, order, *, expect=(201,), key=None, token=None, **plan):
-        """Send an order with the plan of its view, and check the status of its answer."""
         sent = {"Content-Type": "application/json", "Authorization": f"Bearer user{order}"}
         sent |= {"Idempotency-Key": key} if key else {}
         sent |= {"Idempotence-Token": token} if token else {}
@@ -91,7 +90,6 @@ class Load:
 
 
 def pair(load, order):
-    """Send a first request with a key and one to the unguarded twin, in alternating order."""
     seconds = {}
     for path in ("/floor", "/key") if order % 2 else ("/key", "/floor"):
         began = time.perf_counter()
@@ -101,7 +99,6 @@ def pair(load, order):
 
 
 def repeats(load, order):
-    """Send a key three times: the second time it is replayed, the third with another body."""
     key = f'"repeated {order}"'
     first, again = (load.send("/key", order, key=key) for _ in range(2))
     is_replayed = again.headers["Idempotent-Replayed"] == "true"
@@ -121,7 +118,6 @@ def token(load, order):
 
 
 def once(load, order):
-    """Do an order once, by an operation without a request's key."""
     first, again = (load.send("/once", order).json for _ in range(2))
     check(first == again, "once() ran twice")
 
@@ -168,7 +164,6 @@ ROUND = (
     *(pair, once, token, slow, pair, failing, stream, named, pair, repeats, once, pair, busy),
     *(lock, token, pair, named),
 )
-"""One round of operations."""
 
 SINCE_SLOW = ROUND.index(busy) - ROUND.index(slow)
 

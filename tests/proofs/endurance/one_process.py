@@ -49,7 +49,6 @@ class Requests:
         self.statuses = Counter()
 
     def send(self, path, number, **headers):
-        """Send a request that has nothing in common with another number's."""
         body = json.dumps({"order": number}).encode()
         environ = {
             **self._environ,
@@ -119,7 +118,6 @@ def _threads():
 
 
 def send_keys(kind, count, directory, leak=False):
-    """Send so many keys, every tenth with a lock as well; return the figures at each mark."""
     number = 0
     kept = []
     with application(kind, count, directory, lambda: number) as (app, keys_in):
@@ -146,8 +144,6 @@ DEPTH = 5
 
 
 class Family:
-    """A process that forks; each child sends a key of its own through the parent's application."""
-
     def __init__(self, server, effects):
         app = make_app(**settings_of(server))
 
@@ -194,7 +190,6 @@ class Family:
 
 
 def fork_often(kind, count, directory):
-    """Fork so often; return the parent's figures after each batch, and what must not be."""
     warnings.filterwarnings("ignore", "This process", DeprecationWarning)  # it has threads
     path = directory / "effects"
     effects = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -228,8 +223,6 @@ LOOKED_AT = 1000
 
 
 class Renewals(Instrument):
-    """Notes how late the keeper was at worst."""
-
     latest = 0.0
 
     def renewal_delay(self, seconds):
@@ -249,7 +242,6 @@ class HeldLeases:
         self.shortest = lease
 
     def hold(self, count):
-        """Make claims one after the other over a third of a lease, as by requests."""
         began = time.monotonic()
         for number in range(count):
             due = began + self._lease / 3 * number / count
@@ -261,7 +253,6 @@ class HeldLeases:
             self.holds.append(claim)
 
     def look(self):
-        """Count the leases that the store does not have."""
         self.threads = max(self.threads, threading.active_count())
         for first in range(0, len(self.holds), LOOKED_AT):
             holds = self.holds[first : first + LOOKED_AT]
@@ -280,7 +271,6 @@ class HeldLeases:
 
 
 def hold_leases(kind, count, directory, lease, seconds):
-    """Hold so many leases, and look at each of them in the store again and again."""
     with open_server(kind, directory) as server:
         held = HeldLeases(server.url, lease)
         threads = threading.active_count()

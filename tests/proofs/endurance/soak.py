@@ -22,13 +22,10 @@ BURSTS = 10
 """At most, until all threads of both workers have begun."""
 
 SAMPLES = 100
-"""In a short run."""
 
 
 @dataclass
 class Samples:
-    """What was measured: series of pairs of a moment and a value."""
-
     began: float = 0.0
     ended: float = 0.0
     series: dict = field(default_factory=lambda: defaultdict(list))

@@ -27,7 +27,6 @@ class RedisStore(ServerStore):
         self.url = self._server.url
 
     def sample(self):
-        """Return what the server counts; its own client is one of the connections."""
         client = self._server.client()
         memory = client.info("memory")
         return {
@@ -55,7 +54,6 @@ class SqliteStore(Assembled):
         threading.Timer(HELD, self._connection.execute, ["COMMIT"]).start()
 
     def sample(self):
-        """Return the rows and the size of the files; a file has no connections of its own."""
         [rows] = self._connection.execute("SELECT count(*) FROM flask_idempotence").fetchone()
         size = sum(path.stat().st_size for path in self._file.parent.glob("store.db*"))
         return {"keys": rows, "store, MiB": size / MEBIBYTE}
@@ -74,7 +72,6 @@ class PostgresStore(ServerStore):
         return [row[0] for row in self._connection.execute(query)]
 
     def sample(self):
-        """Return what the server counts, but for the connection that asks."""
         backends = self._ask(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
             " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"

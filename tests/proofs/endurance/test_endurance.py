@@ -28,7 +28,6 @@ def in_a_process(play, *arguments):
 
 @pytest.fixture
 def load(tmp_path, record_property):
-    """Return what grew under a mixed load, and what else went wrong."""
 
     def play(store, *, minutes=0.8, ttl=5.0, leak=(), of_store=0.6):
         plan = SimpleNamespace(store=store, minutes=minutes, ttl=ttl, leak=leak)

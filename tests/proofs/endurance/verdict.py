@@ -22,7 +22,6 @@ class Limits:
 
 
 def compare(early, end, limit_of):
-    """Return a line for each figure, and those lines in which one grew by more than its limit."""
     lines, missed = [], []
     for name, before in early.items():
         after = end[name]
@@ -47,7 +46,6 @@ def report_of(samples, limits):
 
 
 def figures_of(samples):
-    """Return the averages of both parts."""
     parts = {name: parts_of(samples, values) for name, values in samples.series.items()}
     workers, clients = (
         [part[-1] - part[0] for part in parts.pop(f"CPU of the {who}")]

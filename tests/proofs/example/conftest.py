@@ -22,7 +22,6 @@ def make(url, tmp_path):
 
 @pytest.fixture
 def site(make):
-    """The application with the guards in memory."""
     return make()
 
 

@@ -124,7 +124,6 @@ def test_get_or_create_takes_one_order_of_a_crowd_and_returns_it_to_all(site):
 
 
 def after_the_first_is_rolled_back(site, url, path):
-    """Send copies that wait for an insert, roll that back, and return the answers."""
     first = "INSERT INTO recipe_orders (reference) VALUES ('A')"
     with transaction(url, first) as connection, ThreadPoolExecutor() as pool:
         copies = pool.submit(site.crowd, path, COPIES, reference="A")

@@ -90,7 +90,6 @@ def server(request):
 
 
 def race(url, select, **options):
-    """Let two transactions select, then both insert; return their errors and the rows."""
     both_have_read = threading.Barrier(2, timeout=30)
 
     def insert_if_missing():

@@ -14,7 +14,6 @@ NOISE = 0.2  # seconds of processor time
 
 
 def costs_of(gateway, ask, *sizes):
-    """Return the processor time that nginx takes for the same number of requests of each size."""
     for size in sizes:
         before = gateway.nginx.cpu_seconds()
         for _ in range(REQUESTS):

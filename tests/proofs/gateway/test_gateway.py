@@ -185,7 +185,6 @@ class TestWhatIsAsked:
 
 
 def test_a_login_check_in_front_of_it_comes_first(tmp_path):
-    """What docs/reports/gateway.md says of credentials that end."""
 
     def ask_first(site):
         asks = "        auth_request /may-i;\n"

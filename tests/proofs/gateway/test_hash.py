@@ -25,8 +25,6 @@ def app():
 
 
 class TestTheHash:
-    """Lua and Python come to the same names and fingerprints."""
-
     def names(self, gateway, headers, body):
         answer = send(gateway.nginx.plain, "/gateway/names", "POST", headers, body)
         return tuple(answer.text.split())

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.gateway
 class TestWhatIsStored:
     @pytest.fixture
     def done(self, gateway):
-        """A request that is done: its key, the name of its store key, and the value there."""
         key, before = gateway.new_key(), set(gateway.redis.client().keys())
         gateway.pay(key)
         [name] = set(gateway.redis.client().keys()) - before

@@ -19,7 +19,6 @@ PLACES = [
 
 @pytest.fixture
 def place(request, tmp_path):
-    """Return the URI of a store, or nothing, and the URL of a database."""
     if request.param == "redis":
         return request.getfixturevalue("redis_url"), f"sqlite:///{tmp_path / 'payments.db'}"
     if request.param == "sqlite":
@@ -47,7 +46,6 @@ def test_each_finished_step_has_run_once_and_the_provider_has_charged_once(place
 
 
 def deaths(uri, url):
-    """Return the status of a process for each point, one after the other."""
     os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]  # of the server that forks them
     processes = get_context("forkserver")
     processes.set_forkserver_preload(["proofs.lifecycle.killed_steps"])

@@ -70,7 +70,6 @@ def site(uri):
 
 
 def remaining(site):
-    """Return what is left of the other's lease; None where the lock is free."""
     try:
         with site.app.app_context(), site.idempotence.lock("counter"):
             return None

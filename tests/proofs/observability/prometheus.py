@@ -54,7 +54,6 @@ class Prometheus(ServerProcess):
             return json.load(answer)["data"]
 
     def query(self, expression: str) -> list[dict]:
-        """Return the series of an expression now; an invalid one raises."""
         return self._get("query", query=expression)["result"]
 
     def firing(self) -> set[str]:

@@ -62,7 +62,6 @@ def panels():
 
 
 def expressions(panel):
-    """Return a panel's expressions as Grafana would send them, with a short window."""
     for target in panel["targets"]:
         expression = target["expr"].replace("$__rate_interval", WINDOW).replace("$job", ".*")
         assert "$" not in expression
@@ -70,7 +69,6 @@ def expressions(panel):
 
 
 def alert_rules():
-    """Return the page's rules with windows of seconds."""
     [text] = re.findall(r"(?ms)^```yaml\n(.*?)^```$", text_of(PAGE))
     quick = re.sub(r"\[\d+m\]", f"[{WINDOW}]", text)
     quick = re.sub(r"offset \d+m", f"offset {WINDOW}", quick)
@@ -106,7 +104,6 @@ class Shop(Assembled):
         self.prometheus = start(Prometheus(targets, alert_rules()))
 
     def write_statistics(self):
-        """Write the file that a cron job would write for the textfile collector."""
         command = [sys.executable, "-m", "flask", "--app", "metered", "idempotence", "stats"]
         printed = subprocess.check_output(
             [*command, "--prometheus"], env=self.environment, cwd=self.directory
@@ -173,7 +170,6 @@ def test_every_panel_has_data_and_the_alerts_fire_and_end(shop):
 
 
 def fails(shop):
-    """Send a request to the frozen store; whether both alerts about it fire."""
     assert shop.order(f"frozen{next(shop.numbers)}") == 503
     return shop.prometheus.firing() >= OUTAGE
 

@@ -15,8 +15,6 @@ PATIENCE = 120
 
 
 class AppHost(ServerProcess):
-    """An application host: `partitions.worker` in its namespace."""
-
     def __init__(self, network, host, directory, environment):
         self.host, self._directory, self._environment = host, directory, environment
         command = [sys.executable, "-m", "proofs.partitions.worker", host]
@@ -30,8 +28,6 @@ class AppHost(ServerProcess):
 
 
 class AppHosts(Assembled):
-    """Both application hosts, which obey together; the second one's clock may be ahead."""
-
     def __init__(self, network, directory, clock, url, options):
         self._network, self._directory = network, directory
         self._wrong_clock = wrong_clock(directory, clock) if clock else {}

@@ -102,7 +102,6 @@ class PostgresHosts(Assembled):
         return f"postgresql+psycopg://postgres@/postgres?{hosts}&target_session_attrs=read-write"
 
     def promote(self) -> None:
-        """Let the standby take over, without a standby of its own."""
         self._set(self.standby, "")
         with self.standby.connect() as connection:
             connection.execute("SELECT pg_promote()")
@@ -111,7 +110,6 @@ class PostgresHosts(Assembled):
         return [STANDBY]
 
     def is_whole(self) -> bool:
-        """Whether the primary has its standby, or the standby has taken its place."""
         with contextlib.suppress(psycopg.Error):
             with self.standby.connect() as connection:
                 if not connection.execute("SELECT pg_is_in_recovery()").fetchone()[0]:

@@ -55,16 +55,13 @@ class SentinelHosts(SentinelGroup):
 
     @property
     def primary(self):
-        """The server that the last sentinel takes for the primary."""
         address = self.sentinels[-1].client().sentinel_master(SERVICE)["ip"]
         return next(server for server in self.servers if server.address == address)
 
     def minority(self) -> list[str]:
-        """Return the hosts that a split cuts off: the primary and one sentinel of three."""
         return [self.primary.host, self.sentinels[0].host]
 
     def majority(self) -> list[str]:
-        """Return two of three sentinels, and the primary."""
         return [*(sentinel.host for sentinel in self.sentinels[1:]), self.primary.host]
 
     def replicas(self) -> list[str]:
@@ -88,11 +85,9 @@ class ClusterHosts(Cluster):
         return self.acting_primaries()[0]
 
     def minority(self) -> list[str]:
-        """Return the hosts that a split cuts off: one primary of three."""
         return [self.primary.host]
 
     def majority(self) -> list[str]:
-        """Return two of three primaries, who alone elect a new one."""
         return [node.host for node in self.acting_primaries()[:2]]
 
     def replicas(self) -> list[str]:

@@ -20,7 +20,6 @@ APART = [5, 3600, -3600]
 
 class Host(Gunicorn):
     def post(self, path, **headers):
-        """Return the status, the slug of a refusal or the text, and the headers."""
         headers["Host"] = "shop.test"  # on another port, keys are others
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         answer = self.ask(path, "POST", named)
@@ -30,7 +29,6 @@ class Host(Gunicorn):
 
 @pytest.fixture(params=APART)
 def hosts(request, tmp_path, redis_url):
-    """Start two hosts; the second one's clock is ahead by the parameter."""
     with contextlib.ExitStack() as stack:
 
         def make(store=redis_url, **settings):

@@ -56,7 +56,6 @@ def operation_of(place, client):
 
 
 def send(operation, *, probe=False):
-    """Send an operation, and note the attempt; the views of client 0 outlast their lease."""
     mode, place, client = operation.split("/")
     work = 0.01 * int(client) if int(client) else 1.3 * app.config["IDEMPOTENCE_LEASE"]
     attempt, sent = uuid.uuid4().hex, time.monotonic()

@@ -39,7 +39,6 @@ PROGRAM = "gunicorn --config gunicorn.conf.py"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The folder of a deployment: the guarded application of the page, and our files."""
     folder = tmp_path_factory.mktemp("deployment")
     blocks = re.findall(r"(?ms)^```python\n(# ((?:wsgi|shop)\.py)\n.*?)^```$", text_of(PAGE))
     assert len(blocks) == 2
@@ -81,8 +80,6 @@ class Deployed(Gunicorn):
 
 
 class DeployedNginx(Nginx):
-    """The site of docs/deploy in front of a server, on ports of the test."""
-
     def __init__(self, upstream):
         self._upstream = upstream
 

@@ -135,7 +135,6 @@ class Caller:
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory, redis_server, postgres):
-    """Start each service at its first use."""
     with contextlib.ExitStack() as stack:
         started = {}
 

@@ -37,7 +37,6 @@ def name():
 
 
 def answer_when(is_it, ask):
-    """Ask until an answer is right, and return it."""
     found = []
 
     def ask_again():

@@ -35,7 +35,6 @@ def clustered(cluster):
 
 @pytest.fixture
 def trips(monkeypatch):
-    """The port of each server that commands were sent to, but for its table of slots."""
     ports, exchange = [], Node.exchange
 
     def noted(node, commands, *arguments, **options):
@@ -54,7 +53,6 @@ def spread(cluster):
 
 
 def places(cluster, key):
-    """Return the slot of a key, the node that owns it, and another one."""
     source = cluster.owner(key)
     target = next(node for node in cluster.primaries if node is not source)
     return cluster.slot(key), source, target

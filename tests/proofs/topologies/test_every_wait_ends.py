@@ -109,7 +109,6 @@ def world(topology, monkeypatch):
 
 
 def outcome_of(store):
-    """Claim a new key; return what came of it, and the seconds that it took."""
     key, started = next(_keys), time.monotonic()
     try:
         found = store.claim(key, os.urandom(16), NO_FINGERPRINT, 60, 0)
@@ -320,8 +319,6 @@ def test_a_child_that_was_forked_during_the_first_connections_waits_for_none(wor
 
 
 class Scene:
-    """A topology in which a fault begins and ends."""
-
     def __init__(self, world):
         self.store, self._world, self._fault = world.store, world, contextlib.ExitStack()
 

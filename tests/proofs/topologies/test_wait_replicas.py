@@ -32,7 +32,6 @@ def shop(group):
 
 @pytest.fixture
 def short_of_replicas(shop):
-    """The same group while one of its two replicas is frozen."""
     frozen = next(server for server in shop.servers if server is not shop.primary)
     frozen.pause()
     yield shop

@@ -142,7 +142,6 @@ def test_a_reply_that_is_no_answer_closes_its_connection(server, name):
 
 @pytest.fixture
 def guarded(fresh_redis):
-    """Yield a server, whose users a test may change, and a function that opens a store for one."""
     admin = fresh_redis.client()
 
     def open_for(*rules, password="password"):

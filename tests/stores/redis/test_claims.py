@@ -34,7 +34,6 @@ STATES = 800
 
 @pytest.fixture
 def stores(redis_server, redis_url):
-    """A store that claims by commands, where the server allows it, and one by the script."""
     by_commands, by_script = (RedisStore(redis_server.client()) for _ in range(2))
     by_script._claims_by_commands = False
     by_commands.claim("warm up", OURS, bytes(16), 10, 0)
@@ -65,7 +64,6 @@ def put(client, key, value, life):
 
 
 def claimed(store, key, *arguments):
-    """Return the outcome of a claim without the time that remains, and that time."""
     try:
         outcome = store.claim(key, *arguments)
     except StoreError as error:
@@ -155,7 +153,6 @@ def test_a_user_who_may_call_no_script_claims_nothing_once_that_is_known(redis_s
 
 @contextmanager
 def between(store, change):
-    """Make a change on the server between the two commands of the next claims."""
     send = store._deployment.send
 
     def apart(commands, **options):

@@ -28,8 +28,6 @@ GROUPS = [[1, 3], [0], [2, 4]]
 
 
 class Split(Deployment):
-    """A deployment whose keys are on three servers."""
-
     def __init__(self, error=None):
         super().__init__(lambda: None)
         self._error = error
@@ -42,7 +40,6 @@ class Split(Deployment):
 
 
 def gather(outcomes, seconds=30):
-    """Return the replies of `gather`, where each server returns or raises an outcome."""
     left, shares = iter(outcomes), []
 
     def send(calls):
@@ -82,7 +79,6 @@ def test_without_calls_no_server_is_looked_for():
 
 
 def renew(replies):
-    """Return the error of a batch of renewals, where each key has such a reply."""
     store = open_store("redis://127.0.0.1:1", {})
     store._deployment.gather = lambda calls, send: replies
     with pytest.raises(StoreError) as caught:
@@ -148,8 +144,6 @@ def test_a_failure_that_outlasts_the_deadline_opens_the_circuit_whatever_it_is(e
 
 
 class Replies:
-    """A connection whose server has these replies."""
-
     over = SimpleNamespace(unread=b"", has_input=lambda: False)
 
     def __init__(self, *replies):

@@ -66,7 +66,6 @@ class World:
         proxy.carried.clear()
 
     def do(self, operation):
-        """Return what an operation came to, or its error, and how long it took."""
         started = time.monotonic()
         try:
             outcome = OPERATIONS[operation](self.store)
@@ -75,12 +74,10 @@ class World:
         return outcome, time.monotonic() - started
 
     def sent(self):
-        """Return how many scripts and plain commands the server was sent."""
         markers = (b"\r\nEVAL", b"\r\nSET\r\n")
         return sum(any(marker in chunk for marker in markers) for chunk in self.proxy.carried)
 
     def marker(self, operation):
-        """Return marks of an operation's requests."""
         return {"claim": CLAIM, "issue": b"\r\nSET\r\n"}.get(operation, b"EVALSHA")
 
 

@@ -62,7 +62,6 @@ def test_all_facts_of_a_server(fresh_redis):
 
 
 def store_of_guest(server, *commands):
-    """Return the store of a user who may do all but these commands."""
     rights = {"keys": ["*"], "categories": ["+@all"], "commands": commands}
     server.client().acl_setuser("guest", enabled=True, nopass=True, **rights)
     return open_store(server.url.replace("//", "//guest:x@"), {})

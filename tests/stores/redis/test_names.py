@@ -40,7 +40,6 @@ def renew_connections(store):
 
 
 def ended(call):
-    """Return the error of a call, or None, once it has ended within the patience."""
     started = time.monotonic()
     try:
         call()
@@ -130,7 +129,6 @@ def test_a_name_whose_old_address_refuses_waits_for_the_new_one(
 
 
 def resolver_port(resolver, fresh_redis):
-    """Return the port of a server that runs."""
     fresh_redis.port = free_port()
     fresh_redis.start()
     return fresh_redis.port

@@ -23,7 +23,6 @@ OWNER = b"o" * 16
 
 @pytest.fixture
 def pair():
-    """A connection, and the other end of it."""
     with socket.create_server((HOST, 0)) as listener:
         pool = redis.ConnectionPool(host=HOST, port=listener.getsockname()[1])
         deadline.begin(5)

@@ -11,7 +11,6 @@ from flask_idempotence.stores import open_store
 
 
 def settings_of(store):
-    """Return the class and the settings of the connections to the servers of a store."""
     deployment = store._deployment
     connect = getattr(deployment, "_connect_to", None) or deployment._node.connect
     # Another address stands for that of a primary, which a sentinel or a node would name.

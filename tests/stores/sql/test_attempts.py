@@ -38,7 +38,6 @@ def store(tmp_path):
 
 @pytest.fixture
 def run(store, monkeypatch):
-    """A function that carries out an operation which fails in several ways, one by one."""
     store._dialect.trouble = lambda error: error.trouble
     pauses = []
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
@@ -137,7 +136,6 @@ def test_a_claim_gives_up_on_a_key_that_changes_all_the_time(store, lost):
 class TestTheSocketTimer:
     @pytest.fixture
     def threads(self, monkeypatch):
-        """The threads that were started."""
         started = []
 
         def start(work, name):
@@ -149,7 +147,6 @@ class TestTheSocketTimer:
 
     @pytest.fixture
     def timed(self, threads):
-        """A function that opens a socket and gives it some seconds."""
         timer, opened = pool.SocketTimer(), []
 
         def timed(seconds):

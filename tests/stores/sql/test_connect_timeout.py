@@ -48,7 +48,6 @@ class _Arguments(Exception):
 
 
 def arguments_of(uri, **options):
-    """Return the arguments that the driver gets."""
     store = open_store(uri, options)
 
     def tell(dialect, record, positional, named):

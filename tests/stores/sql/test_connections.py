@@ -56,7 +56,6 @@ def listening(name="before_cursor_execute"):
 
 
 def every_operation(store, name):
-    """Return the outcomes of the operations of requests, in each state of a key."""
     key, mine, record = f"{name}:%s:%(x)s:?", b"\0%\xff" * 5 + b"\0", b"%s\0\xff" * 100
     outcomes = [
         store.claim(key, mine, NO_FINGERPRINT, 60, 0),

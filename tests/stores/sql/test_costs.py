@@ -34,7 +34,6 @@ def costs(store, during):
 
 
 def claims(store, count):
-    """Claim so many keys, and return the renewals of the claims."""
     renewals = [Renewal(f"k{number}", os.urandom(16), 60) for number in range(count)]
     for key, owner, _ in renewals:
         store.claim(key, owner, NO_FINGERPRINT, 60, 0)
@@ -203,7 +202,6 @@ def test_pruning_passes_over_rows_that_others_are_at(on_postgres):
 
 @pytest.fixture
 def rests(monkeypatch):
-    """The pauses between batches, which take no time."""
     taken = []
     monkeypatch.setattr(pruning.time, "sleep", taken.append)
     return taken
@@ -211,7 +209,6 @@ def rests(monkeypatch):
 
 @pytest.fixture
 def threads(monkeypatch):
-    """The rounds that were begun and have not run yet."""
     begun = []
     monkeypatch.setattr(pruning, "start_daemon", lambda run, name: begun.append(run) is None)
     return begun

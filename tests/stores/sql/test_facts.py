@@ -17,7 +17,6 @@ EXPIRED = 3
 
 @pytest.fixture
 def facts_of():
-    """A function that returns the facts at a URL, with some expired rows in the table."""
     opened = []
 
     def facts_of(url, *, bare=False):

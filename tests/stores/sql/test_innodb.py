@@ -32,7 +32,6 @@ INSENSITIVE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
 
 
 def session(*settings):
-    """Return the options of an engine whose sessions come with settings."""
     return {"connect_args": {"init_command": f"SET SESSION {', '.join(settings)}"}}
 
 
@@ -48,7 +47,6 @@ def store(url):
 
 
 def every_state(store, key):
-    """Take a key through its states, as requests do."""
     mine, other = owner(), owner()
     assert store.claim(key, mine, NO_FINGERPRINT, 60, 0) == Claimed()
     assert isinstance(store.claim(key, other, NO_FINGERPRINT, 60, 0), Running)

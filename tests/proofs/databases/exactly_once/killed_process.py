@@ -18,7 +18,6 @@ def die():
 
 
 def dying(thing, name, *, after):
-    """Have the process killed before or after a call."""
     real = getattr(thing, name)
 
     def act(*args, **kwargs):
@@ -44,7 +43,6 @@ OTHERS = {
 
 
 def send(out, url, step, key, amount):
-    """Send the request, and tell what it was answered."""
 
     def view(session):
         paid = site.pay(session, amount)
@@ -74,7 +72,6 @@ class Children:
         self._processes.set_forkserver_preload([__name__])
 
     def send(self, step, key, amount=1):
-        """Have a child send a request; returns its process, and where its answer comes."""
         source, out = self._processes.Pipe(duplex=False)
         process = self._processes.Process(target=send, args=(out, self._url, step, key, amount))
         process.start()
@@ -82,7 +79,6 @@ class Children:
         return process, source
 
     def answer(self, sent):
-        """Return what a child was answered; nothing for one that was killed."""
         process, source = sent
         answer = {}
         with source, contextlib.suppress(EOFError):

@@ -43,7 +43,6 @@ class Books(PaymentApp):
             self.app.add_url_rule(f"/{name}", name, guard(run_plain), methods=["POST"])
 
     def kill(self):
-        """End every connection to the database, and wait until they have ended."""
 
         def killed():
             found = self.server.connections(self.engine.url.database)

@@ -90,7 +90,6 @@ def proxy(server):
 
 @pytest.fixture
 def site(proxy, url):
-    """A site behind the proxy."""
     settings = {"IDEMPOTENCE_LEASE": 2}
     with closing(PaymentApp(make_url(url).set(port=proxy.port), settings=settings)) as site:
         yield site

@@ -88,7 +88,6 @@ class TestADeadlock:
 
 
 def refuse_once(site, heal):
-    """Pay until the completion fails, and again when the database is healed."""
     assert is_unavailable(site.post(amount=7))
     assert site.amounts() == [1, 2]
     heal()

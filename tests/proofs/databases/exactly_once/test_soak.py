@@ -53,8 +53,6 @@ def pooler(postgresql):
 
 
 class Soak:
-    """A site, its callers, and a database that somebody keeps breaking."""
-
     def __init__(self, server, url, direct, *, is_by_uri, has_ping, seed):
         self.server, self.direct = server, direct
         self.name = direct.rpartition("/")[2]

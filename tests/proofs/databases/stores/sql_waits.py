@@ -53,8 +53,6 @@ class Resolver:
 
 
 class SQLiteScene:
-    """A store in a file, and another writer of it."""
-
     def __init__(self, url):
         self.store = SqlStore(create_engine(url), deadline=DEADLINE)
         self._writer = sqlite3.connect(
@@ -121,7 +119,6 @@ def tls_for(driver):
 
 
 def call(store, place, number=1):
-    """Carry out one operation; return its error, if any, and its seconds."""
     started = time.monotonic()
     key, owner = os.urandom(8).hex(), os.urandom(16)
     try:
@@ -152,7 +149,6 @@ def all_at_once(function, count=CALLERS):
 
 
 def play(scene, place):
-    """Meet one fault, twice all at once, and its cure."""
     store = scene.store
     all_at_once(lambda _: call(store, "reading"))  # connections, prepared statements
     lag = Lag()
@@ -179,7 +175,6 @@ def play(scene, place):
 
 
 def main():
-    """Do what the first argument says, a JSON object, and write one of what has happened."""
     plan = json.loads(sys.argv[1])
     is_file = plan["url"].startswith("sqlite")
     scene = SQLiteScene(plan["url"]) if is_file else Scene(plan["url"], plan["place"])

@@ -76,7 +76,6 @@ def mysql_with_tls(certificate):
 
 @pytest.fixture
 def url(request, driver):
-    """A database with the table, for a user with a password."""
     kind = "mysql" if driver == "pymysql" else "postgresql"
     has_tls = kind == "mysql" and "TLS" in request.node.callspec.params.values()
     server = request.getfixturevalue("mysql_with_tls" if has_tls else kind)
@@ -103,7 +102,6 @@ def pooled(request, driver, url, certificate):
 
 
 def played(url, place, *, gevent=False, timeout=60, **plan):
-    """Return what a process reports in which callers meet a fault."""
     plan |= {"url": url.render_as_string(hide_password=False), "place": place}
     code = "from proofs.databases.stores.sql_waits import main; main()"
     if gevent:

@@ -144,7 +144,6 @@ DRIVERS = {"psycopg": {"prepare_threshold": None}, "psycopg2": {}, "pg8000": {}}
 
 @contextmanager
 def paying(pooler, direct, driver, *view):
-    """An application that pays within a transaction, through a pooler."""
     options = {"connect_args": DRIVERS[driver], "pool_size": 8}
     pay_app = PaymentApp(pooler.url(direct, driver), *view, engine=options)
     try:

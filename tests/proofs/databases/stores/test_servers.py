@@ -50,7 +50,6 @@ def fresh(request, product):
 
 @pytest.fixture
 def far(request, product, url, store):
-    """Another way to the same table, through a proxy."""
     with Proxy(request.getfixturevalue(product)) as proxy:
         there = make_url(url).set(port=proxy.port).update_query_dict(IN_THE_CLEAR[product])
         with sql_store(there, create=False, deadline=DEADLINE) as store:
@@ -192,7 +191,6 @@ class TestAConflict:
 
     @pytest.fixture
     def attempts(self, store, product):
-        """Have so many attempts end in an error; returns what counts the attempts."""
         *arranging, counting = ATTEMPTS[product]
 
         def attempts(error, times, event="INSERT"):
