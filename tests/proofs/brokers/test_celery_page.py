@@ -31,11 +31,6 @@ def test_the_command_of_the_page_works_with_the_file_of_the_page(broker):
     sends_each_once(broker(), command)
 
 
-@pytest.mark.parametrize("broker", ["redis"], indirect=True)
-def test_celery_finds_its_application_by_the_name_of_the_module_too(broker):
-    sends_each_once(broker(), "celery -A celery_shop worker")
-
-
 def sends_each_once(broker, command):
     orders = range(1, 11)
     broker.publish(*thrice(orders))
@@ -52,20 +47,6 @@ def sends_each_once(broker, command):
     assert "Traceback" not in worker.log
 
 
-@pytest.mark.parametrize("broker", ["rabbitmq"], indirect=True)
-def test_rabbitmq_delivers_again_when_a_worker_dies_with_all_its_children(broker):
-    broker = broker(plans={1: "hang"})
-    broker.publish(1)
-    with broker.consumer() as victim:
-        assert until(lambda: broker.count("begun"), PATIENCE), victim.log
-        victim.kill()
-    with broker.consumer() as other:
-        work_off([other], lambda: broker.effects() and not any(broker.waiting()))
-    assert not any(broker.waiting())
-    assert broker.count("begun") == {1: 2}
-    assert broker.effects() == {1: 1}
-
-
 ON_REDIS = pytest.mark.parametrize("broker", ["redis"], indirect=True)
 
 
@@ -80,21 +61,6 @@ def test_each_child_has_a_keeper_of_its_own_that_renews(broker):
     assert broker.count("begun") == broker.effects() == dict.fromkeys((1, 2, 3), 1)
     lines = [line.split() for line in broker.book.read_text().splitlines()]
     assert len({process for event, _, process, _ in lines if event == "effect"}) > 1
-
-
-@ON_REDIS
-def test_a_message_delivered_again_in_mid_work_meets_its_first_delivery(broker):
-    options = {"confirm_publish": True, "visibility_timeout": 2}
-    constants = {"celery.conf.broker_transport_options": options}
-    broker = broker(plans={1: "slow 8"}, **constants)
-    broker.publish(1)
-    with broker.consumer() as one:
-        assert until(lambda: broker.count("begun"), PATIENCE), one.log
-        time.sleep(2.5)  # longer than the broker waits for the acknowledgement
-        with broker.consumer() as other:  # it looks at once for what has come back
-            work_off([one, other], lambda: broker.effects() and not any(broker.waiting()))
-    assert broker.count("delivered", 1) >= 2
-    assert broker.count("begun") == broker.effects() == {1: 1}
 
 
 @ON_REDIS

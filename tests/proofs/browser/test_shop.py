@@ -1,17 +1,13 @@
 """The example in a real browser: clicks, reloads and lost responses have one effect; recipes."""
 
 import re
-import time
 
 import pytest
-from helpers.servers.example import FlaskRun, ask
-from helpers.servers.processes import environment
+from helpers.servers.example import ask
 from proofs.browser.browsers import (
     DESKTOP,
     PAGES,
     PHONE,
-    in_each_browser,
-    place_of,
     wider_than_the_window,
 )
 
@@ -33,93 +29,6 @@ def open_checkout(page, url, *, name="Ada", speed="quick"):
 
 def order_button(page):
     return page.get_by_role("button", name="Order now")
-
-
-@in_each_browser
-def test_impatient_clicks_on_a_slow_shop_are_one_order(visit, url):
-    page = open_checkout(visit(), url, speed="slow")
-    # While a page is being left it cannot be asked: it tells the next one what it looked like.
-    page.evaluate(
-        """() => setTimeout(() => {
-            const form = document.querySelector("form[data-idempotence]");
-            const told = getComputedStyle(form.querySelector(".while-busy")).visibility;
-            const { disabled } = form.querySelector("button");
-            sessionStorage.seen = [form.getAttribute("aria-busy"), disabled, told];
-        }, 1000)"""
-    )
-    where = place_of(page, "form[data-idempotence] button")
-    for _ in range(6):
-        page.mouse.click(*where)
-        time.sleep(0.1)
-    page.wait_for_url(THANKS)
-    assert page.evaluate("() => sessionStorage.seen") == "true,true,visible"
-    assert page.locator("h1").inner_text() == "Thank you, Ada"
-    assert orders(url) == [("Ada", 1)]
-
-
-def test_reloading_what_was_posted_is_a_clear_page_and_no_second_order(visit, url, expect):
-    page = open_checkout(visit(java_script_enabled=False), url)
-    # Between the two posts the browser would leave for the order; this answer it stays at.
-    page.get_by_label("Your name").fill(" ")
-    order_button(page).click()
-    expect(page.get_by_role("alert")).to_contain_text("Enter a name")
-    page.get_by_label("Your name").fill("Ada")
-    token = page.locator("input[name=idempotence_token]").input_value()
-    form = {"name": "Ada", "quantity": "1", "idempotence_token": token}
-    assert page.request.post(page.url, form=form).ok
-    order_button(page).click()
-    for _ in range(2):
-        expect(page.locator("h1")).to_have_text("This order has already been placed")
-        expect(page.get_by_role("alert")).to_have_text("Nothing has been ordered a second time.")
-        assert page.reload().request.method == "POST"
-    assert orders(url) == [("Ada", 1)]
-
-
-@pytest.mark.parametrize("scripts", [True, False])
-def test_after_the_back_button_only_a_submit_is_a_new_order(visit, url, expect, scripts):
-    page = open_checkout(visit(java_script_enabled=scripts), url)
-    order_button(page).click()
-    page.wait_for_url(THANKS)
-    page.go_back(wait_until="commit")  # a page that was kept is not loaded
-    expect(order_button(page)).to_be_enabled()
-    expect(page.get_by_label("Your name")).to_have_value("Ada")
-    assert orders(url) == [("Ada", 1)]
-    if not scripts:
-        # The page from the browser's cache has the spent token, and no script replaces it.
-        order_button(page).click()
-        page.get_by_role("link", name="Order another Blue mug").click()
-        assert orders(url) == [("Ada", 1)]
-    page.get_by_label("Your name").fill("Ada, again")
-    order_button(page).click()
-    page.wait_for_url(THANKS)
-    assert orders(url) == [("Ada, again", 1), ("Ada", 1)]
-
-
-def test_without_scripts_a_token_that_expired_is_told_and_nothing_typed_is_lost(visit, expect):
-    with FlaskRun(env=environment(token_ttl=1)) as server:
-        page = open_checkout(visit(java_script_enabled=False), server.url)
-        time.sleep(1.2)
-        order_button(page).click()
-        said = "Nothing has been ordered: this page was open"
-        expect(page.get_by_role("alert")).to_contain_text(said)
-        expect(page.get_by_label("Your name")).to_have_value("Ada")
-        order_button(page).click()
-        page.wait_for_url(THANKS)
-
-
-@in_each_browser
-def test_a_payment_whose_answers_are_lost_is_made_once(visit, url, expect):
-    page = visit()
-    page.goto(url + "/pay?amount=34")
-    page.get_by_role("button", name="Pay").dblclick()
-    expect(page.locator("#verdict")).to_have_text("Paid once.")
-    expect(page.locator("#responses")).to_have_attribute("data-outcome", "right")
-    expect(page.locator("#log .lost")).to_have_count(2)
-    expect(page.locator("#log .done")).to_contain_text(
-        "Replayed: the response to the first attempt."
-    )
-    truth = ask(url + "/api/payments").json
-    assert (truth["count"], truth["tries"]) == (1, 3)
 
 
 def test_a_payment_whose_process_is_killed_goes_on_in_another(visit, url, expect):

@@ -57,14 +57,3 @@ def test_progress_is_shown_in_a_terminal_and_only_there(crowded, tmp_path):
     piped = shell.pipe("stats")
     assert "Counting" not in piped.err + piped.out
     assert len(piped.out.splitlines()) == 2
-
-
-def test_a_large_store_is_purged_in_batches(crowded):
-    app, client = make_app(IDEMPOTENCE_STORAGE_URI=crowded.url), crowded.client()
-    client.config_resetstat()
-    done = invoke(app, "purge", "--mode", "key", "--yes")
-    assert rows(done) == [["key", "pay", "record", str(MANY // 2)]]
-    assert client.dbsize() == MANY + MANY // 2
-    asked = client.info("commandstats")
-    assert "cmdstat_keys" not in asked
-    assert "cmdstat_flushdb" not in asked

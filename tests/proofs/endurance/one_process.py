@@ -256,7 +256,7 @@ class HeldLeases:
         self.threads = max(self.threads, threading.active_count())
         for first in range(0, len(self.holds), LOOKED_AT):
             holds = self.holds[first : first + LOOKED_AT]
-            found = self._engine.store.peek_all([hold.slot.key for hold in holds])
+            found = self._engine.store.peek_all([hold.key for hold in holds])
             for hold, entry in zip(holds, found, strict=True):
                 # The mark is that of its first owner, as long as it was never lost.
                 mark = entry and self._marks.setdefault(hold, entry.mark)

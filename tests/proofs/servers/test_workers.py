@@ -6,16 +6,10 @@ import signal
 import time
 
 import pytest
-from helpers.servers.processes import all_at_once, until
-from helpers.servers.workers import REFUSED, Operation, Service
+from helpers.servers.processes import until
+from helpers.servers.workers import Operation, Service
 
 pytestmark = [pytest.mark.gunicorn, pytest.mark.servers]
-
-
-@pytest.fixture(scope="module")
-def calm(redis_server):
-    with Service(redis_server, lease=30) as service:
-        yield service
 
 
 @pytest.fixture(scope="module")
@@ -28,64 +22,6 @@ def mortal(redis_server):
 def brisk(mortal):
     assert until(lambda: len(mortal.server.workers()) == 2, 20)
     return mortal
-
-
-def test_of_a_hundred_duplicates_that_wait_one_runs_and_all_get_its_answer(calm):
-    operation = Operation(calm, "a hundred", "/patient", plans=["0.5"])
-    answers = all_at_once([operation.post] * 100)
-    assert operation.runs == 1
-    assert {(answer.status, answer.text, answer.headers["X-Run"]) for answer in answers} == {
-        (201, answers[0].text, "1")
-    }
-    replays = [answer for answer in answers if answer.replayed]
-    assert len(replays) == 99
-
-
-def test_of_a_hundred_duplicates_that_do_not_wait_one_runs_and_the_others_are_told_so(calm):
-    operation = Operation(calm, "not patient", plans=["gate"])
-    rejections = []
-
-    def post():
-        answer = operation.post()
-        if answer.status == 409:
-            rejections.append(answer)
-        if len(rejections) == 99:
-            assert operation.post(amount=2).slug == "key-reused"
-            operation.open_gate()
-        return answer
-
-    answers = all_at_once([post] * 100)
-    assert operation.runs == 1
-    assert [answer.status for answer in answers].count(201) == 1
-    assert len(rejections) == 99
-    assert {answer.slug for answer in rejections} == {"key-in-progress"}
-    assert {answer.headers["Retry-After"] for answer in rejections} == {"1"}
-    assert {operation.post().run for _ in range(20)} == {1}  # from either process
-    assert {operation.post(amount=2).slug for _ in range(20)} == {"key-reused"}
-    assert operation.runs == 1
-
-
-@pytest.mark.timed
-@pytest.mark.parametrize("extra", [("--preload",), ()], ids=["preloaded", "forked first"])
-def test_a_view_that_runs_ten_times_its_lease_is_protected_throughout(redis_server, extra):
-    paths = ("/key", "/once", "/lock")
-    with Service(redis_server, lease=0.5, extra=extra) as service:
-        operations = [Operation(service, path, path, plans=["5"]) for path in paths]
-        begun = [operation.begin() for operation in operations]
-        rejected = 0
-        while all(thread.is_alive() for thread, _ in begun):
-            for operation in operations:
-                answer = operation.post()
-                rejected += answer.status == 409 and answer.slug in REFUSED
-            time.sleep(0.1)
-        for thread, _ in begun:
-            thread.join()
-        assert [answers[0].run for _, answers in begun] == [1, 1, 1]
-        assert [operation.post().run for operation in operations[:2]] == [1, 1]
-        assert operations[2].post().slug == "repeat-submit"
-        assert [operation.runs for operation in operations] == [1, 1, 1]
-        assert rejected >= 30
-        assert service.effects.lrange("lost", 0, -1) == []
 
 
 DEATHS = pytest.mark.parametrize("death", ["kill -9", "SystemExit"])

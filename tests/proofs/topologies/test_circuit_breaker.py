@@ -103,15 +103,6 @@ def test_who_refuses_is_asked_every_time(redis_server, redis_url):
         assert timed(store.ping)[0] is None
 
 
-def test_who_refuses_after_a_silence_is_asked_every_time(fresh_redis, store):
-    fresh_redis.pause()
-    wear_out(store)
-    fresh_redis.kill()
-    assert until(lambda: "refused" in str(timed(store.ping)[0]), PROBE_EVERY + 0.5)
-    fresh_redis.restart()
-    assert timed(store.ping)[0] is None
-
-
 def test_sentinels_that_are_all_silent_are_soon_asked_at_no_cost():
     with SilentServer() as one, SilentServer() as two:
         store = open_store(f"redis+sentinel://{one.address},{two.address}/shop", {"deadline": 0.6})

@@ -4,8 +4,8 @@ A server that answers everything alike stands for a proxy in between, another pr
 or a connection whose replies belong to other commands.
 """
 
+import itertools
 import os
-import threading
 
 import pytest
 import redis
@@ -102,17 +102,19 @@ def uris(server):
     }
 
 
-OF_ONE_SERVER = ["with a database", "sentinel"]
-"""Topologies whose commands go the same way as those to a server alone."""
+OFTEN = {("alone", 0), ("cluster", 1)}
+TOPOLOGIES = "alone", "with a database", "sentinel", "cluster"
 
 
-@pytest.mark.parametrize("wait_replicas", [0, 1])
 @pytest.mark.parametrize(
-    "topology",
-    ["alone", "cluster", *(pytest.param(each, marks=pytest.mark.deep) for each in OF_ONE_SERVER)],
+    ("topology", "wait_replicas"),
+    [
+        pytest.param(*cell, marks=() if cell in OFTEN else pytest.mark.deep)
+        for cell in itertools.product(TOPOLOGIES, (0, 1))
+    ],
 )
 def test_any_reply_is_an_outcome_or_an_error_of_the_store(server, topology, wait_replicas):
-    options = {"deadline": 0.1, "wait_replicas": wait_replicas}
+    options = {"deadline": 0.05, "wait_replicas": wait_replicas}
     uri = uris(server)[topology]
     for reply in REPLIES:
         server.answer = lambda connection, packet, reply=reply: connection.sendall(
@@ -229,37 +231,3 @@ def test_a_password_that_changes_is_asked_for_at_the_next_connection(fresh_redis
     assert not caught.value.sent
     password.password = "second"
     works(store)
-
-
-def test_a_user_who_is_made_anew_is_let_in_at_once(fresh_redis):
-    admin = fresh_redis.client()
-    rules = ("SETUSER", "shop", "on", ">password", *EVERYTHING)
-    admin.execute_command("ACL", *rules)
-    store = open_store(f"redis://shop:password@{HOST}:{fresh_redis.port}/0", {})
-    works(store)
-    admin.execute_command("ACL", "DELUSER", "shop")
-    with pytest.raises(StoreError):
-        claim(store)
-    admin.execute_command("ACL", *rules)
-    works(store)
-
-
-def test_many_threads_that_meet_a_wrong_reply_recover(server):
-    store, ended = open_store(server.url, {}), []
-    server.answer = lambda connection, packet: connection.sendall(b"+OK\r\n")
-
-    def work():
-        for _ in range(20):
-            try:
-                store.release("k", OWNER)
-            except StoreError:
-                ended.append(1)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(ended) == 160
-    server.answer = lambda connection, packet: connection.sendall(b":1\r\n")
-    assert store.release("k", OWNER) is Outcome.OK

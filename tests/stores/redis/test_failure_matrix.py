@@ -108,7 +108,7 @@ def test_refusing(world, operation):
 @every_operation
 def test_hanging(world, operation):
     world.proxy.black_hole = True
-    world.store._deadline = SHORT_DEADLINE
+    world.store._deadline = 0.1
     error, took = world.do(operation)
     assert isinstance(error, StoreError)
     assert error.sent

@@ -62,7 +62,7 @@ def test_callers_share_a_look_up_that_hangs_until_their_deadlines(resolver):
 
 
 def test_a_look_up_that_fails_after_the_deadline_counts_as_a_time_out(resolver):
-    store, failure = open_named(0.2), socket.gaierror(-2, "Name or service not known")
+    store, failure = open_named(0.1), socket.gaierror(-2, "Name or service not known")
     good, resolver.hosts["redis.test"] = resolver.hosts["redis.test"], failure
     for _ in range(OPEN_AFTER):
         with resolver.hanging():
@@ -141,7 +141,7 @@ def test_earlier_addresses_that_are_dead_do_not_hide_the_new_one(
     connect = socket.socket.connect
     with dead_addresses(6) as dead:
         resolver.hosts["redis.test"] = dead
-        store = open_named(1.5)
+        store = open_named(0.6)
         ended(store.ping)
         resolver.hosts["redis.test"] = [(HOST, redis_server.port)]
         resolver.hang()
@@ -150,7 +150,7 @@ def test_earlier_addresses_that_are_dead_do_not_hide_the_new_one(
         assert ended(store.ping) is None
 
 
-@pytest.mark.parametrize("dead", range(6))
+@pytest.mark.parametrize("dead", [0, 2, 5])
 def test_a_living_address_is_reached_wherever_it_is_in_the_list(resolver, redis_server, dead):
     """In one attempt or the next, and first from then on."""
     with dead_addresses(5) as addresses:

@@ -122,10 +122,10 @@ def test_threads_that_connect_do_not_pile_up(silent, connecting, monkeypatch):
     """With a limit of an hour, probe after probe would wait with the first ones."""
     monkeypatch.setattr(circuit, "PROBE_EVERY", 0.01)
     uri = f"postgresql+psycopg://u@{HOST}:{silent.getsockname()[1]}/app?connect_timeout=3600"
-    store = open_store(uri, {"deadline": 0.05})
+    store = open_store(uri, {"deadline": 0.02})
     for _ in range(60):
         timed_failure(lambda: claim(store))
-        time.sleep(0.02)
+        time.sleep(0.01)
     assert connecting() == pool._MOST == 32
     silent.close()
     assert until(lambda: not connecting(), 8)
@@ -157,7 +157,7 @@ def test_a_caller_that_is_interrupted_waits_no_longer(tmp_path, connecting, monk
     def open_the_first():
         assert until(lambda: not closed, 5)  # the second caller connects, too
         gates[0].set()
-        time.sleep(1)
+        time.sleep(0.3)
         gates[1].set()
         return True
 

@@ -1,15 +1,12 @@
 """A database that is away, slow, busy or not set up: a clear error, and nothing half done."""
 
-import os
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.servers.processes import all_at_once, until
 from helpers.sql_stores import sql_store
 from helpers.store_assertions import (
-    answers,
     claim,
     is_true_in_a_child,
     owner,
@@ -42,42 +39,6 @@ PATIENCE = 2.5  # the deadline is one second; the machine may be busy
 def sqlite_store(tmp_path):
     with sql_store(f"sqlite:///{tmp_path}/app.db", deadline=1) as store:
         yield store
-
-
-def test_a_lock_of_another_writer_on_sqlite_ends_in_an_error_in_time(sqlite_store):
-    mine = owner()
-    sqlite_store.claim("k", mine, NO_FINGERPRINT, 60, 0)
-    with sqlite_store.engine.connect() as connection:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-        for call in (
-            lambda: sqlite_store.complete("k", mine, NO_FINGERPRINT, b"r", 60),
-            lambda: sqlite_store.release("k", mine),
-            lambda: sqlite_store.put_token("t", b"", 60),
-        ):
-            assert not timed_failure(call)[0].sent
-        assert isinstance(claim(sqlite_store), Running)  # who only looks need not wait
-        calls = [
-            lambda n=n: timed_failure(lambda: claim(sqlite_store, f"k{n}")) for n in range(40)
-        ]
-        outcomes = all_at_once(calls)
-        assert max(took for _, took in outcomes) < PATIENCE
-        assert not any(error.sent for error, _ in outcomes)
-        connection.exec_driver_sql("ROLLBACK")
-    sqlite_store.release("k", mine)
-    works(sqlite_store)
-
-
-def test_batches_that_are_renewed_in_the_other_order_do_not_conflict(store):
-    keys = {f"k{n}": owner() for n in range(100)}
-    for key, mine in keys.items():
-        store.claim(key, mine, NO_FINGERPRINT, 60, 0)
-    there = [(key, mine, 60.0) for key, mine in keys.items()]
-
-    def renew(renewals):
-        return [store.renew(renewals).count(Outcome.OK) for _ in range(5)]
-
-    counts = all_at_once([lambda: renew(there), lambda: renew(there[::-1])] * 2)
-    assert counts == [[100] * 5] * 4
 
 
 def test_a_batch_locks_its_rows_in_the_order_of_the_keys(postgres):
@@ -217,25 +178,6 @@ def test_errors_tell_no_password_and_no_values(postgres):
         assert "INSERT" not in str(error)
         assert type(error).__module__.partition(".")[0] != "sqlalchemy"
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-def test_errors_where_all_connections_are_taken_come_in_time(url, store):
-    with sql_store(url, create=False, deadline=1, pool_size=1, max_overflow=0) as small:
-        with small._pool.connection(time.monotonic() + 5):
-            error, took = timed_failure(lambda: claim(small))
-        assert not error.sent
-        assert took < PATIENCE
-        assert until(lambda: answers(small))
-
-
-def test_connections_that_are_fewer_than_threads_are_handed_on(url, store):
-    def work():
-        return [claim(small, os.urandom(8).hex()) for _ in range(20)]
-
-    with sql_store(url, create=False, deadline=20, pool_size=2, max_overflow=0) as small:
-        started = time.monotonic()
-        assert all_at_once([work] * 16) == [[Claimed()] * 20] * 16
-        assert time.monotonic() - started < 15  # nobody sleeps through
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
