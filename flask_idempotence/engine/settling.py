@@ -17,11 +17,10 @@ makes it a failure.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from flask import (
     Request,
@@ -34,11 +33,7 @@ from werkzeug.wsgi import ClosingIterator
 
 from ..config.runtime import FailedPredicate
 from ..errors import COMMITTED_BELOW
-from ..request.proxies import (
-    current_context,
-    handle_user_exception,
-    is_session_read,
-)
+from ..request.proxies import handle_user_exception, is_session_read
 from ..response.headers import (
     EXPIRES_HEADER,
     REFUSAL_HEADER,
@@ -67,6 +62,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("flask_idempotence")
 
+R = TypeVar("R")
+
 LOOKS_STREAMED = (ClosingIterator, chain)
 _BODYLESS = frozenset({204, 304})  # RFC 9110, section 6.4.1
 
@@ -90,19 +87,24 @@ class Settling:
 
     # The ways out of a view
 
-    @contextmanager
-    def view(self, claim: Claim, state: RequestState) -> Iterator[None]:
-        """Run a view under its claim.
+    def view(
+        self, claim: Claim, state: RequestState, context: RequestContext, call: Callable[[], R]
+    ) -> R:
+        """Run a view under its claim, and return its value.
 
         Where it raises, `record` and `send` settle by the response that Flask makes of the
         exception, and `tear_down` where it makes none.
         """
-        context = current_context()
+
+        def record(response: Response) -> Response:
+            return self.record(claim, context.request, response)
+
         state.enter(claim, context)
         raised = True
         try:
-            yield
+            value = call()
             raised = False
+            return value
         except Exception as error:
             if claim.transaction is not None:
                 claim.transaction.note_error(error)
@@ -113,7 +115,7 @@ class Settling:
         finally:
             claim.leave(raised=raised)
             # Runs after the view's own `after_this_request` callbacks.
-            after_this_request(partial(self.record, claim, context.request))
+            after_this_request(record)
 
     def record(self, claim: Claim, request: Request, response: Response) -> Response:
         """Judge and record the response that Flask made of the view's value.

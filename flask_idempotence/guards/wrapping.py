@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from flask import Blueprint, Flask, Request, Response, after_this_request, current_app
 
@@ -22,6 +22,9 @@ from ..request.body import guard_input
 from ..request.proxies import actual, current_context
 from ..response.headers import forbid_storing, may_be_stored
 from ..response.refusals import Refusal
+
+if TYPE_CHECKING:
+    from flask.ctx import RequestContext
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -122,19 +125,20 @@ def put_behind(guard: ViewGuard, view: Callable[P, R]) -> Callable[P, R]:
             log_decision(claim, f"{request.method} needs no guard: the view runs unguarded")
             state_of(request).run_unguarded(claim)
             return call()
-        return run(engine, app, request, guard, call)
+        return run(engine, context, guard, call)
 
     setattr(behind_guard, _GUARD, (behind_guard, guard))
     return behind_guard
 
 
 def run(
-    engine: Engine, app: Flask, request: Request, guard: ViewGuard, call: Callable[[], R]
+    engine: Engine, context: RequestContext, guard: ViewGuard, call: Callable[[], R]
 ) -> R | Response:
     """Run a view behind its guard.
 
     Returns the view's value, untouched, or the response that is replayed in its place.
     """
+    app, request = context.app, context.request
     endpoint = request.endpoint
     bound = engine.bound(guard, endpoint)
     state = state_of(request)
@@ -144,8 +148,8 @@ def run(
     if not engine.is_on(app, guard.toggle):
         ask: Callable[[], Operation | Unguarded] = bound.switched_off
     elif observes:
-        return _run_observed(engine, request, bound, call)
-    elif state.number and state.context != id(current_context()):
+        return _run_observed(engine, context, bound, call)
+    elif state.number and state.context != id(context):
         raise ConfigurationError(_COPIED.format(guard.decorator, endpoint))
     elif bound.unless is not None and bound.unless():
         ask = partial(Unguarded, "unless= says so")
@@ -165,8 +169,7 @@ def run(
     if admission.claim is None:
         state.run_unguarded(claim)
         return call()
-    with engine.settling.view(admission.claim, state):
-        return call()
+    return engine.settling.view(admission.claim, state, context, call)
 
 
 def _replay(engine: Engine, state: RequestState, request: Request, replay: Response) -> Response:
@@ -177,8 +180,10 @@ def _replay(engine: Engine, state: RequestState, request: Request, replay: Respo
     return replay
 
 
-def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Callable[[], R]) -> R:
-    state = state_of(request)
+def _run_observed(
+    engine: Engine, context: RequestContext, guard: ViewGuard, call: Callable[[], R]
+) -> R:
+    request, state = context.request, state_of(context.request)
     observation = state.observed
     if not isinstance(observation, Observation):
         observation = state.observed = Observation(engine)
@@ -189,8 +194,7 @@ def _run_observed(engine: Engine, request: Request, guard: ViewGuard, call: Call
     state.run_unguarded(claim)
     try:
         if admission.claim is not None:  # of no operation: the transaction of within=
-            with engine.settling.view(claim, state):
-                return call()
+            return engine.settling.view(claim, state, context, call)
         return call()
     finally:
         if observed is not None:

@@ -171,20 +171,23 @@ class Refusal(IdempotenceError, HTTPException):
         is none of the refusal.
         """
         # The outermost frame of a traceback is the one that caught the exception.
-        names = [frame.f_globals.get("__name__") for frame, _ in walk_tb(self.__traceback__)]
-        if "flask.app" in names or response.status_code == self.code >= 400:
+        frames = walk_tb(self.__traceback__)
+        is_caught_by_flask = any(
+            frame.f_globals.get("__name__") == "flask.app" for frame, _ in frames
+        )
+        if is_caught_by_flask or response.status_code == self.code >= 400:
             self.mark(response)
         return response
 
     def mark(self, response: Response) -> Response:
         """Put the headers of this refusal on a response, also if a hook replaces it."""
-        headers = dict(self.get_headers())
-        del headers["Content-Type"], headers["Vary"]  # those of its own body
+        headers = self._lasting_headers()
         if response.status_code != self.code:
             headers.pop("Retry-After", None)
         elif "Retry-After" in response.headers:  # the handler's own
             headers["Retry-After"] = response.headers["Retry-After"]
-        response.headers.update(headers)
+        if response.headers.get(REFUSAL_HEADER) != self.slug:  # it is not its own rendering
+            response.headers.update(headers)
         response_state(request).headers.update(headers)
         return response
 
@@ -205,9 +208,13 @@ class Refusal(IdempotenceError, HTTPException):
             headers = super().get_headers(environ, scope)
         else:
             headers = [("Content-Type", PROBLEM_TYPE)]
-        headers += [("Vary", "Accept"), (REFUSAL_HEADER, self.slug)]
+        return [*headers, ("Vary", "Accept"), *self._lasting_headers().items()]
+
+    def _lasting_headers(self) -> dict[str, str]:
+        """Return the headers that do not depend on the body."""
+        headers = {REFUSAL_HEADER: self.slug}
         if self.retry_after is not None:
-            headers.append(("Retry-After", str(self.retry_after)))
+            headers["Retry-After"] = str(self.retry_after)
         return headers
 
     def get_body(
