@@ -96,8 +96,10 @@ class Settling:
         exception, and `tear_down` where it makes none.
         """
 
+        request = context.request  # alone: a function that held its context would never be freed
+
         def record(response: Response) -> Response:
-            return self.record(claim, context.request, response)
+            return self.record(claim, request, response)
 
         state.enter(claim, context)
         raised = True
