@@ -19,9 +19,8 @@ from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
 from ..errors import ConfigurationError
-from ..request.body import check_whole, read_whole
+from ..request.body import NotKept, check_whole, read_whole, untouched
 from ..request.input import CHECKED
-from ..request.observed import NotKept, untouched
 from ..request.proxies import current_request
 from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
 from ..stores.base import Done

@@ -95,7 +95,6 @@ class Settling:
         Where it raises, `record` and `send` settle by the response that Flask makes of the
         exception, and `tear_down` where it makes none.
         """
-
         request = context.request  # alone: a function that held its context would never be freed
 
         def record(response: Response) -> Response:

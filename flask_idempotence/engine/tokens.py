@@ -8,7 +8,7 @@ from functools import partial
 
 from flask import Request
 
-from ..request.observed import untouched
+from ..request.body import untouched
 from ..response.refusals import Refusal, StoreUnavailable
 from ..signals import token_issued
 from ..stores import process

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from flask_idempotence import ConfigurationError
 from flask_idempotence.config.settings import Config
 from flask_idempotence.request.fingerprint import (
+    MOST_FRACTIONS,
     Keyring,
     Selection,
     canonical_request,
 )
-from flask_idempotence.request.json_text import MOST_FRACTIONS
 
 ALL = Selection()
 app = make_app()
