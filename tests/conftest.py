@@ -27,6 +27,15 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 gc.disable()
 
 
+MEMORY = Path("/dev/shm")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the files of tests into memory, where SQLite waits for no disk; not those of proofs."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2**31 and not config.option.markexpr:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
 def pytest_collection_finish() -> None:
     """Let the collector look at what the tests make, and at that alone."""
     gc.freeze()
