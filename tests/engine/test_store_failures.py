@@ -66,7 +66,7 @@ def refuse(proxy, shop):
 
 
 def fall_silent(proxy, shop):
-    shop.app.extensions["idempotence"].store._deadline = 1
+    shop.app.extensions["idempotence"].store._deadline = 0.4
     proxy.black_hole = True
     proxy.refuse()  # cuts what is connected
     proxy.accept()

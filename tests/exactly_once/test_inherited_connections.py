@@ -20,7 +20,7 @@ app.config.update(
     SQLALCHEMY_DATABASE_URI=url,
     IDEMPOTENCE_STORAGE_URI=url,
     IDEMPOTENCE_STORAGE_OPTIONS={"deadline": 30},
-    IDEMPOTENCE_LEASE=4,
+    IDEMPOTENCE_LEASE=1,
 )
 db = SQLAlchemy(app)
 idempotence = Idempotence(app)

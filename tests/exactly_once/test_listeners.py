@@ -10,9 +10,12 @@ AT_A_COMMIT = [
     *(("engine", "commit"), ("pool", "checkin")),
 ]
 CASES = [
-    *((*each, "key", 201) for each in EVENTS),
-    *(pytest.param(*each, "key", 422, marks=pytest.mark.deep) for each in EVENTS),
-    *((*each, kind, 201) for each in AT_A_COMMIT for kind in KINDS[1:]),
+    *((*each, kind, 201) for each in AT_A_COMMIT for kind in KINDS),
+    *(
+        pytest.param(*each, "key", status, marks=pytest.mark.deep)
+        for each in EVENTS
+        for status in (201, 422)
+    ),
 ]
 """All of them, on databases too, are in proofs/databases/exactly_once/test_listeners.py."""
 

@@ -287,7 +287,9 @@ def ended(site, before, end, afterwards):
     return first.status_code, again.status_code, is_replay, wrote
 
 
-@pytest.mark.parametrize("options", [{}, {"autoflush": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"autoflush": False}, marks=pytest.mark.deep)], ids=str
+)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_swallowed_refusal_of_the_sessions_end_never_leaves_the_outcome_unknown(
     tmp_path, end, options

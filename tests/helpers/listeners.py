@@ -152,7 +152,8 @@ class ListeningApp(PaymentApp):
         finally:
             events.remove(target, name, act)
             self.remove()
-            gc.collect()  # connections of a session that could not be closed
+            if self.engine.pool.checkedout():
+                gc.collect()  # connections of a session that could not be closed
             self.engine.dispose()
 
 

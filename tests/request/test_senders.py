@@ -53,7 +53,7 @@ def is_renewed_at_a_cost(ways, way, name, guard):
 
 
 SOME_PAIRS = [
-    pair if place % 6 == 0 else pytest.param(pair, marks=pytest.mark.deep)
+    pair if place % 12 == 0 else pytest.param(pair, marks=pytest.mark.deep)
     for place, pair in enumerate(PAIRS)
 ]
 SET_UPS = [*((way,) for way in (*WAYS, *LOADERS)), *SOME_PAIRS]

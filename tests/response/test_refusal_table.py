@@ -17,7 +17,7 @@ from flask_idempotence.response.refusals import PROBLEM_TYPE
 
 FINAL = frozenset(SLUGS) - PASSING
 
-STATUSES = [200, 201, 400, 403, 404, 409, 422, 429, 500, 502, 503, 504]
+STATUSES = [200, 400, 409, 422, 429, 503]
 
 
 def slugs_in_the_script(name):
@@ -93,5 +93,5 @@ def test_the_script_decides_as_the_client_does():
     # A page may be kept from reading the header: the document then says the same.
     expected = decided_by_python([*by_header, *by_header, *others()])
     decided = zip(answers, json.loads(told), expected, strict=True)
-    assert len(answers) > 1000
+    assert len(answers) > 500
     assert [answer for answer, script, client in decided if script != client] == []

@@ -63,13 +63,23 @@ def test_a_request_that_still_runs_has_another_status_by_its_name_only(statuses,
     assert (replay.status_code, replay.headers["Idempotent-Replayed"]) == (200, "true")
 
 
+REJECTING = {"lock": no_repeat_submit(60), "key": idempotent(on_repeat="reject")}
+
+
 @pytest.mark.parametrize(
-    ("statuses", "sent"),
-    [(429, 429), ({"repeat-submit": 202}, 202), ({"key-repeated": 202}, 409)],
+    ("guard", "statuses", "sent"),
+    [
+        ("lock", 429, 429),
+        ("lock", {"repeat-submit": 202}, 202),
+        ("lock", {"key-repeated": 202}, 409),
+        ("key", 429, 429),
+        ("key", {"key-repeated": 202}, 202),
+        ("key", {"repeat-submit": 202}, 409),
+    ],
     ids=str,
 )
-def test_a_duplicate_has_the_status_for_all_or_its_own(statuses, sent):
-    shop = Shop(statuses, no_repeat_submit(60))
+def test_a_duplicate_has_the_status_for_all_or_its_own(guard, statuses, sent):
+    shop = Shop(statuses, REJECTING[guard])
     assert [shop.post().status_code for _ in range(2)] == [200, sent]
 
 

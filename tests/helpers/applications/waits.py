@@ -1,7 +1,7 @@
 """Repeats that wait for a first request, for each kind of wait; run as a script.
 
-Its arguments: when gevent patches the process (`before` the package is loaded, `after` it, or
-`never`), or `frozen` for a clock that stands still and a `sleep` of Python's; and the store's URI.
+Its arguments: when gevent patches the process (`before` the package is loaded, or `after` it), or
+`frozen` for a clock that stands still and a `sleep` of Python's; and the store's URI.
 It prints how many blocks and views ran, and the statuses of the repeats, as JSON.
 """
 
