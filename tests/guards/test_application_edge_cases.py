@@ -9,11 +9,8 @@ from flask import Response, abort, copy_current_request_context, request
 from helpers.apps import Site, fail, make_app
 
 from flask_idempotence import (
-    LeaseLost,
-    current_guard,
     idempotent,
     no_repeat_submit,
-    one_time_token,
 )
 
 
@@ -63,17 +60,6 @@ def test_a_view_that_is_called_in_a_test_context_settles_at_its_end():
         with context, pytest.raises(ValueError, match="view"):
             view()
     assert site.runs == 2
-
-
-def test_being_held_is_about_every_guard_around():
-    def view():
-        site.engine.store.clear("idempotence:2:lock")
-        with pytest.raises(LeaseLost):
-            current_guard.ensure_held()
-        return "lost"
-
-    site = Site(one_time_token()(view), "lock")
-    assert site.submit().text == "lost"
 
 
 def test_the_garbage_collector_may_find_a_dropped_response_anywhere():

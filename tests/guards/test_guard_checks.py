@@ -87,19 +87,6 @@ def test_a_guard_above_a_route_that_is_there_already_is_refused_at_the_start(gua
     assert "idempotence" not in app.extensions
 
 
-def test_a_guard_that_the_settings_forbid_closes_its_own_route_alone():
-    guard = idempotent(remember="success")
-    early = bare_app(IDEMPOTENCE_KEY_GUARANTEE="at-most-once")
-    early.add_url_rule("/pay", "pay", guard(lambda: "paid"), methods=["POST"])
-    with pytest.raises(ConfigurationError, match=r"'pay' is guarded at-most-once"):
-        Idempotence(early)
-    app = with_health(make_app(IDEMPOTENCE_KEY_GUARANTEE="at-most-once"))
-    app.add_url_rule("/pay", "pay", guard(lambda: "paid"), methods=["POST"])
-    assert app.test_client().get("/health").status_code == 200
-    with pytest.raises(ConfigurationError, match=r"'pay' is guarded at-most-once"):
-        app.test_client().post("/pay")
-
-
 @pytest.mark.skipif(WERKZEUG_REFUSES_EQUAL_RULES, reason="Werkzeug refuses it itself")
 def test_a_token_url_that_collides_with_a_route_names_both():
     app, early = with_health(make_app()), bare_app()
@@ -200,13 +187,6 @@ def test_a_guard_of_whole_classes_must_be_at_work_in_one_of_them():
     assert list(faults(app)) == ["reports"]
     app.add_url_rule("/orders", view_func=Ordering.as_view("orders"))
     assert faults(app) == {}
-
-
-def test_one_decorator_for_several_functions_must_be_at_work_at_each():
-    app, guard = make_app(), idempotent()
-    app.add_url_rule("/orders", "orders", guard(lambda: "ordered"), methods=["POST"])
-    app.add_url_rule("/reports", "reports", guard(lambda: "report"))
-    assert list(faults(app)) == ["reports"]
 
 
 @pytest.mark.parametrize("app", ["shop", Blueprint("shop", __name__), object()])

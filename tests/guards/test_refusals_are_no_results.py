@@ -3,7 +3,6 @@
 import functools
 
 import pytest
-from flask import request
 from helpers.apps import make_app
 from helpers.http_transcripts import BLOCK, TranscriptClient
 from helpers.refusal_cases import REFUSAL_CASES, RefusalCase
@@ -11,7 +10,6 @@ from helpers.repository import REFERENCE, REFUSALS, section
 from werkzeug.exceptions import HTTPException
 
 from flask_idempotence import (
-    Idempotence,
     Refusal,
     StoreError,
     idempotent,
@@ -78,24 +76,6 @@ def test_no_refusal_is_a_result_of_the_guard_around_it(monkeypatch, outer, statu
 def post(app, key, token="forged"):
     headers = {"Idempotency-Key": key, "Idempotence-Token": token}
     return app.test_client().post("/orders", headers=headers)
-
-
-@pytest.mark.parametrize("status", [None, 200, 422])
-def test_a_fresh_token_in_the_view_runs_it_under_the_same_key(status):
-    idempotence = Idempotence()
-    app = make_app(idempotence=idempotence)
-    if status is not None:
-        app.register_error_handler(Refusal, lambda error: ("no", status))
-
-    @app.post("/orders")
-    @idempotent
-    def order():
-        idempotence.redeem_token(request.headers["Idempotence-Token"])
-        return "done"
-
-    assert post(app, "one").headers["Idempotence-Refusal"] == "token-invalid"
-    token = app.test_client().get("/token").json["token"]
-    assert post(app, "one", token).text == "done"
 
 
 def test_at_most_once_remembers_what_a_decorator_answers_in_place_of_a_refusal():

@@ -65,11 +65,6 @@ def test_a_token_is_one_key_however_its_signature_is_written():
     assert keyed.runs == 1
 
 
-def test_without_a_token_a_request_runs_unguarded_unless_one_is_required():
-    assert TokenKeyedApp().verdicts({}, {}) == [200, 200]
-    assert TokenKeyedApp(required=True).verdicts({}) == ["key-missing"]
-
-
 @pytest.mark.parametrize("ttl", [100, 86400])
 def test_a_token_is_good_until_what_came_of_it_might_be_forgotten(ttl):
     keyed = TokenKeyedApp(ttl=ttl)

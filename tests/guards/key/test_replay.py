@@ -1,6 +1,5 @@
 """A replay is the first answer again: status line, body and headers."""
 
-import asyncio
 from itertools import count
 
 import pytest
@@ -9,13 +8,11 @@ from flask import (
     Response,
     abort,
     after_this_request,
-    jsonify,
     make_response,
     redirect,
     session,
 )
-from flask.views import MethodView, View
-from helpers.apps import SUCCESSES, KeyedApp, fail, make_app
+from helpers.apps import SUCCESSES, KeyedApp, fail
 from werkzeug.exceptions import Conflict, NotFound, UnprocessableEntity
 
 from flask_idempotence import Idempotence, current_guard, idempotent
@@ -104,13 +101,6 @@ def test_what_a_view_returns_or_raises_is_replayed(value):
     assert keyed.runs == 1
 
 
-@pytest.mark.parametrize("propagate", [True, False])
-def test_what_a_generic_error_handler_makes_is_replayed(propagate):
-    keyed = KeyedApp(fail, settings={"PROPAGATE_EXCEPTIONS": propagate})
-    keyed.app.register_error_handler(Exception, lambda error: jsonify(no=str(error)))
-    assert check_app(keyed.app)[0].json == {"no": "the view failed"}
-
-
 class Exact(Response):
     default_mimetype = "application/xml"
 
@@ -129,40 +119,6 @@ def test_a_response_class_of_the_applications_own(view):
     app.after_request(lambda response: seen.append(type(response)) or response)
     check_app(app)
     assert seen[1:] == [Exact, Exact]
-
-
-RUNS = []
-
-
-def paid(*_):
-    RUNS.append(1)
-    return {"id": 7, "run": len(RUNS)}, 201, {"X-Run": str(len(RUNS))}
-
-
-async def paid_later(*_):
-    await asyncio.sleep(0)
-    return paid()
-
-
-def class_of(base, **members):
-    return type("Orders", (base,), members).as_view("orders")
-
-
-KINDS = {
-    "a method": lambda guard: class_of(MethodView, post=guard(paid)),
-    "the decorators of a class": lambda guard: class_of(MethodView, decorators=[guard], post=paid),
-    "a dispatching method": lambda guard: class_of(View, dispatch_request=guard(paid)),
-    "an async method": lambda guard: class_of(MethodView, post=guard(paid_later)),
-    "an async view": lambda guard: guard(paid_later),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_view_of_another_kind_is_replayed(kind):
-    app, runs = make_app(), len(RUNS)
-    app.add_url_rule("/", view_func=KINDS[kind](idempotent()), methods=["POST"])
-    first, *_ = check_app(app)
-    assert (first.status_code, first.json["id"], len(RUNS) - runs) == (201, 7, 1)
 
 
 @pytest.mark.parametrize("status", [200, 202])
@@ -197,14 +153,6 @@ def test_a_hook_that_sets_a_default_keeps_the_remembered_header():
     answers = [keyed.send() for _ in range(2)]
     assert [answer.headers["X-Policy"] for answer in answers] == ["of the view"] * 2
     assert [answer.headers["X-Nonce"] for answer in answers] == ["run 0", "run 1"]
-
-
-def test_a_refused_repeat_is_no_replay():
-    keyed, seen = KeyedApp(on_repeat="reject"), []
-    keyed.app.after_request(lambda answer: seen.append(current_guard.replayed) or answer)
-    keyed.verdicts({}, {}, {"json": {}}, {"key": ""})
-    assert seen == [False] * 4
-    assert current_guard.replayed is False
 
 
 def test_a_hook_that_fails_on_a_replay_spoils_no_later_one():

@@ -3,10 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from flask import Response
 from helpers.apps import KeyedApp
-
-from flask_idempotence import ConfigurationError
 
 RULES = [
     ({}, {}, 200, "replay of 200"),
@@ -41,18 +38,6 @@ def test_a_key_may_be_required_by_the_route_or_by_the_setting():
         assert keyed.send("", method="GET").status_code == 200
 
 
-@pytest.mark.parametrize("status", [409, 201, 429])
-def test_the_status_of_duplicates_is_that_of_rejected_repeats_alone(status):
-    settings = {"IDEMPOTENCE_DUPLICATE_STATUS": status}
-    keyed = KeyedApp(settings=settings, on_repeat="reject")
-    keyed.add("/busy", lambda: [keyed.send(path="/busy").status_code])
-    keyed.add("/streamed", lambda: Response(iter("streamed")))
-    assert [keyed.send().status_code for _ in range(2)] == [200, status]
-    assert keyed.send().json["status"] == status
-    assert keyed.send(path="/busy").json == [409]
-    assert [keyed.send(path="/streamed").status_code for _ in range(2)] == [200, 409]
-
-
 def test_a_response_is_remembered_for_as_long_as_the_route_or_the_setting_says():
     for options, settings, seconds in [
         ({}, {}, 86400),
@@ -66,16 +51,3 @@ def test_a_response_is_remembered_for_as_long_as_the_route_or_the_setting_says()
         assert keyed.verdicts({}) == ["replay of 200"]
         keyed.clock.advance(0.02)
         assert keyed.verdicts({}, {}) == [200, "replay of 200"]
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "remedy"),
-    [
-        ("ON_STORE_ERROR", "allow", "IDEMPOTENCE_ON_STORE_ERROR is 'allow'"),
-        ("KEY_REMEMBER", "success", "leave IDEMPOTENCE_KEY_REMEMBER out"),
-    ],
-)
-def test_settings_that_break_at_most_once_are_refused_at_start(name, value, remedy):
-    settings = {"IDEMPOTENCE_KEY_GUARANTEE": "at-most-once", f"IDEMPOTENCE_{name}": value}
-    with pytest.raises(ConfigurationError, match=remedy):
-        KeyedApp(settings=settings)

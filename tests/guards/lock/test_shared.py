@@ -126,14 +126,6 @@ def test_who_waits_has_its_turn_when_the_interval_of_the_first_is_over(shared, s
     assert shop.together == [1, 1]
 
 
-def test_who_waits_has_its_turn_at_once_when_the_first_has_failed():
-    shop = Shop(lambda: time.sleep(0.2) or ("no", 503), 30, wait=10)
-    began = time.monotonic()
-    assert shop.at_once([1, 2]) == [503, 503]
-    assert time.monotonic() - began < 5
-    assert shop.together == [1, 1]
-
-
 def test_whose_time_is_over_is_refused_with_what_is_left():
     shop = Shop(lambda: "done", 10, wait=4.9)
     standing_still(shop)

@@ -1,8 +1,6 @@
 """`once` among the rest: guards around it and within, logs, signals, figures, answers."""
 
 import copy
-import io
-import logging
 import pickle
 
 import pytest
@@ -15,10 +13,7 @@ from flask_idempotence import (
     Running,
     StoreError,
     current_guard,
-    idempotent,
-    no_repeat_submit,
 )
-from flask_idempotence.logs import LogFilter
 from flask_idempotence.response import refusals
 from flask_idempotence.testing import record_signals
 
@@ -30,20 +25,6 @@ def once_app():
 
 def guard():
     return current_guard.mode, current_guard.key
-
-
-def test_the_block_is_what_current_guard_is_about(once_app):
-    assert guard() == (None, None)
-    with once_app.app.app_context():
-        with once_app.once():
-            assert current_guard.mode == "once"
-            assert len(current_guard.key) == 12
-            assert (current_guard.replayed, current_guard.lost) == (False, False)
-            assert guard()[1] in next(iter(once_app.store.scan("")))
-        assert guard() == (None, None)
-        with once_app.once() as job:
-            assert not job.first
-            assert guard() == (None, None)
 
 
 def test_blocks_may_end_in_another_order_than_they_began(once_app):
@@ -60,57 +41,6 @@ def test_blocks_may_end_in_another_order_than_they_began(once_app):
         second.__exit__(None, None, None)
         assert guard() == (None, None)
     assert [once_app.word("1"), once_app.word("2")] == ["done", "first"]
-
-
-def test_ensure_held_renews_the_blocks_around_too(once_app):
-    with once_app.app.app_context(), once_app.once("outer"), once_app.once("inner"):
-        once_app.clock.advance(25)
-        current_guard.ensure_held()
-        once_app.clock.advance(25)
-        assert [once_app.word("outer"), once_app.word("inner")] == ["running", "running"]
-
-
-def test_of_a_guarded_view_and_a_block_each_may_be_the_inner_one(once_app):
-    @idempotent
-    def inner():
-        modes.append(current_guard.mode)
-        current_guard.release()
-        return "done"
-
-    @once_app.app.post("/")
-    @no_repeat_submit(60)
-    def view():
-        modes.append(current_guard.mode)
-        with once_app.once("1"):
-            modes.append(current_guard.mode)
-            current_guard.release()
-        with once_app.once("2"):
-            answer = inner()
-            modes.append(current_guard.mode)
-        modes.append(current_guard.mode)
-        return answer
-
-    modes, client, key = [], once_app.app.test_client(), {"Idempotency-Key": "1"}
-    with once_app.app.app_context(), once_app.once("3"):
-        assert [client.post("/", headers=key).status_code for _ in range(2)] == [200, 409]
-        modes.append(current_guard.mode)
-    assert modes == ["lock", "once", "key", "once", "lock", "once"]
-    assert [once_app.word(id_) for id_ in "123"] == ["first", "done", "done"]
-
-
-def test_what_a_consumer_logs_bears_the_key(once_app):
-    stream = io.StringIO()
-    handler = logging.StreamHandler(stream)
-    handler.addFilter(LogFilter())
-    handler.setFormatter(logging.Formatter("%(idempotence_mode)s %(idempotence_key)s %(message)s"))
-    consumer = logging.Logger("consumer")
-    consumer.addHandler(handler)
-    with once_app.app.app_context():
-        with once_app.once():
-            consumer.warning("sending")
-            key = current_guard.key
-        consumer.warning("after")
-    assert stream.getvalue().splitlines() == [f"once {key} sending", "- - after"]
 
 
 def test_signals_tell_what_happened_with_the_scope_for_the_endpoint(once_app):

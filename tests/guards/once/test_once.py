@@ -5,7 +5,6 @@ import enum
 import hashlib
 import hmac
 import time
-from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -15,7 +14,6 @@ from helpers.once_operations import OnceApp, elsewhere, once_app_on
 from helpers.servers.processes import all_at_once
 
 from flask_idempotence import ConfigurationError, Running, current_guard
-from flask_idempotence.testing import record_signals
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -307,35 +305,3 @@ def test_the_store_key_is_this_one(scope, id_, message):
 
 
 # A second caller waits, and then is the first or reads the result
-
-
-def wait_for_a_rival(once_app, looks, **options):
-    """Meet the claim of another, which is released after so many looks; return the waits."""
-    key, waits = once_app.key_of(), []
-    once_app.store.remove(key)
-    once_app.store.claim(key, b"r" * 16, bytes(16), 20, 0)
-
-    def sleep(seconds):
-        waits.append(seconds)
-        once_app.clock.advance(seconds)
-        if len(waits) == looks:
-            once_app.store.release(key, b"r" * 16)
-
-    once_app.engine.sleep = sleep
-    return waits, once_app.word(**options)
-
-
-def test_who_waits_is_the_first_where_that_one_has_failed_or_was_killed():
-    waits, word = wait_for_a_rival(OnceApp(), 4, wait=60)
-    assert (len(waits), word) == (4, "first")
-    waits, word = wait_for_a_rival(OnceApp(), 1000, wait=timedelta(minutes=1))
-    assert (20 <= sum(waits) <= 21.1, word) == (True, "first")
-
-
-@pytest.mark.parametrize("options", [{}, {"wait": 0}, {"wait": None}, {"wait": 0.3}, {"wait": 10}])
-def test_whose_time_is_over_is_told_that_it_runs(options):
-    once_app = OnceApp()
-    with record_signals(once_app.app) as told:
-        waits, word = wait_for_a_rival(once_app, 1000, **options)
-    assert (sum(waits), word) == (pytest.approx(options.get("wait") or 0), "running")
-    assert told.names[-1] == "rejected"

@@ -6,11 +6,10 @@ import os
 from contextlib import suppress
 
 import pytest
-from helpers.apps import make_app
 from helpers.every_store import EVERY_STORE, storage_settings
 from helpers.once_operations import OnceApp, elsewhere
 
-from flask_idempotence import Idempotence, LeaseLost, Running, current_guard
+from flask_idempotence import LeaseLost, Running, current_guard
 from flask_idempotence.testing import record_signals
 
 
@@ -51,32 +50,12 @@ def test_how_the_inner_block_ends_frees_the_operation_only_with_the_outer_one(on
     assert told.names == ["claimed", "rejected", *ends]
 
 
-def test_others_within_are_unaffected(once_app):
-    with once_app.app.app_context(), once_app.once("outer"), once_app.once("inner") as inner:
-        assert inner.first
-        with once_app.once("outer", scope="mail") as other:
-            assert other.first
-            with once_app.once("outer") as again:
-                assert again.first
-    words = [once_app.word("outer"), once_app.word("inner"), once_app.word("outer", scope="mail")]
-    assert words == ["done"] * 3
-
-
 def test_a_block_of_another_application_is_none_of_its_own(once_app):
     other = OnceApp()
     with once_app.app.app_context(), once_app.once(), other.app.app_context():
         with other.once() as job:
             assert job.first
         assert not other.work()[0]
-
-
-@pytest.mark.parametrize("copied", [False, True])
-def test_another_thread_is_another_caller(once_app, copied):
-    with once_app.app.app_context(), once_app.once():
-        run = contextvars.copy_context().run if copied else lambda call: call()
-        with pytest.raises(Running):
-            elsewhere(run, once_app.work)
-    assert once_app.word() == "done"
 
 
 def test_another_task_is_another_caller(once_app):
@@ -138,24 +117,6 @@ def test_a_block_that_ends_in_another_thread_or_context_is_over(once_app, where)
         where(begun.close)
         assert current_guard.mode is None
         current_guard.ensure_held()
-
-
-def test_a_request_that_the_block_makes_is_another_caller():
-    idempotence = Idempotence()
-    app = make_app(idempotence=idempotence)
-
-    @app.post("/")
-    def view():
-        with idempotence.once("order", 1), idempotence.once("order", 1) as again:
-            return {"first": again.first}
-
-    with app.app_context(), idempotence.once("order", 1):
-        refused = app.test_client().post("/")
-    assert refused.status_code == 409
-    assert refused.headers["Idempotence-Refusal"] == "key-in-progress"
-    with app.app_context():
-        assert idempotence.forget("order", 1)
-    assert app.test_client().post("/").json == {"first": True}
 
 
 def test_a_forked_child_is_another_caller_and_holds_nothing(once_app):

@@ -159,19 +159,6 @@ def test_a_step_in_once_and_forget_takes_it_along(shop):
     assert shop.runs == {"render": 3}
 
 
-def test_the_outermost_operation_counts():
-    shop = Shop()
-
-    def view():
-        with shop.idempotence.once("inner", 1):
-            return str(shop.step("mail"))
-
-    shop.app.post("/nested")(idempotent()(lambda: (view(), 503)))
-    first = shop.send("/nested")
-    shop.store.clear("idempotence:2:once:")
-    assert shop.send("/nested").text == first.text == "{'mail': 1}"
-
-
 def test_rounds_of_a_loop_have_ids():
     shop = Shop()
     shop.app.post("/loop")(idempotent()(lambda: ([shop.step("mail", n) for n in (1, 2)], 503)))
@@ -192,12 +179,6 @@ class TestRefused:
         with pytest.raises(ConfigurationError, match=match):
             shop.client.post("/pay", headers=KEY)
 
-    def test_a_name_twice_in_one_attempt(self):
-        shop = Shop()
-        shop.app.post("/twice")(idempotent()(lambda: [shop.step("a"), shop.step("a")]))
-        with pytest.raises(ConfigurationError, match="has a step 'a' already"):
-            shop.client.post("/twice", headers=KEY)
-
     @pytest.mark.parametrize(
         ("hook", "headers"),
         [("before_request", KEY), ("before_request", {}), ("after_request", KEY)],
@@ -210,21 +191,6 @@ class TestRefused:
 
 
 class TestUnguarded:
-    @pytest.mark.parametrize(
-        ("decorate", "settings", "headers"),
-        [
-            (None, {}, {}),
-            (idempotent(unless=lambda: True), {}, KEY),
-            (None, {"IDEMPOTENCE_KEY_ENABLED": False}, KEY),
-            (None, {"IDEMPOTENCE_ENABLED": False}, KEY),
-        ],
-    )
-    def test_every_block_runs_with_a_key_of_its_own(self, decorate, settings, headers):
-        shop = Shop(decorate, **settings)
-        assert [shop.send(headers=headers).status_code for _ in range(2)] == [200, 200]
-        assert shop.runs == {"reserve": 2, "charge": 2, "book": 2}
-        assert len(shop.keys["charge"]) == 2
-
     def test_behind_the_guard_of_another_view_and_by_a_safe_method(self):
         shop = Shop()
         quote = idempotent()(lambda: shop.step("quote"))
@@ -261,18 +227,6 @@ def test_a_step_that_another_attempt_holds_is_in_progress():
     assert (other.status_code, other.headers["Idempotence-Refusal"]) == (409, "key-in-progress")
     go_on.set()
     thread.join()
-
-
-def test_a_request_from_within_a_step_has_an_operation_of_its_own():
-    def outer():
-        with shop.idempotence.step("call"):
-            return shop.send().json
-
-    shop = Shop()
-    shop.app.post("/outer")(idempotent()(outer))
-    first = shop.send("/outer")
-    assert first.json == [{"reserve": 1}, {"charge": 1}, {"book": 1}]
-    assert shop.send().headers["Idempotent-Replayed"] == "true"
 
 
 def test_a_step_of_an_operation_whose_claim_is_gone_does_not_run():

@@ -259,17 +259,6 @@ class TestRestoring:
         assert [shop.slug(token), shop.slug(token)] == ["ok", "409 token-spent"]
         assert shop.runs == 4
 
-    def test_it_is_not_put_back_beyond_its_lifetime(self):
-        shop = Shop(restore_on_failure=True)
-        shop.status = 422
-        token = shop.token()
-        for _ in range(3):
-            shop.clock.advance(99)
-            assert shop.spend(token).status_code == 422
-        shop.clock.advance(99)
-        assert shop.slug(token) == "400 token-expired"
-        assert shop.runs == 3
-
     def test_what_was_put_back_belongs_to_whoever_spent_it(self):
         shop = Shop(restore_on_failure=True)
         shop.status = 422

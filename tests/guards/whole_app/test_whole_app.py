@@ -198,6 +198,11 @@ class Plain(MethodView):
         return "patched"
 
 
+async def says_no_later(*_):
+    await asyncio.sleep(0)
+    return "no", 503
+
+
 def orders(**members):
     return type("Orders", (Plain,), members).as_view("orders")
 
@@ -206,6 +211,7 @@ WAYS = {
     "a function": lambda mark: mark(says_no()),
     "a function, below another decorator": lambda mark: passed(mark(says_no())),
     "a method": lambda mark: orders(post=mark(says_no())),
+    "an async method": lambda mark: orders(post=mark(says_no_later)),
     "a method, below another decorator": lambda mark: orders(post=passed(mark(says_no()))),
     "a method of a class with another decorator": lambda mark: orders(
         post=mark(says_no()), decorators=[passed]
