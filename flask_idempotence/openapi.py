@@ -5,7 +5,7 @@ Needs the extra `openapi`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -17,14 +17,13 @@ from .engine.engine import engine_of
 from .engine.guard import ViewGuard
 from .errors import PASSING, ConfigurationError
 from .guards.key import KeyGuard
-from .guards.lock import METHODS, LockGuard
+from .guards.lock import METHODS
 from .guards.placement import placed_guards
 from .guards.token import TokenGuard
 from .guards.wrapping import covers, guards_of
 from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
-from .response import refusals
 from .response.headers import EXPIRES_HEADER, REFUSAL_HEADER, REPLAYED_HEADER
-from .response.refusals import PROBLEM_TYPE, Refusal
+from .response.refusals import PROBLEM_TYPE, Refusal, StoreUnavailable
 
 _Object = dict[str, Any]  # of a specification: JSON
 
@@ -108,7 +107,7 @@ class IdempotencePlugin(BasePlugin):
         for guard in guards:
             _add_parameter(operation, guard, config)
         responses = operation.setdefault("responses", {})
-        if any(_replays(guard) for guard in guards):
+        if any(guard.on_repeat == "replay" for guard in guards):
             for status, known in responses.items():
                 if str(status)[0] in "23" and (response := self._inline(known)) is not None:
                     text = "Set if this is the remembered response to an earlier request."
@@ -117,9 +116,13 @@ class IdempotencePlugin(BasePlugin):
                     _add_header(response, EXPIRES_HEADER, text, type="integer", minimum=0)
                     responses[status] = response
         by_status: dict[int, dict[type[Refusal], None]] = {}
-        for error in (error for guard in guards for error in _errors_of(guard, config)):
-            status = config.statuses.get(error.slug, error.code)
-            by_status.setdefault(status, {})[error] = None
+        for guard in guards:
+            found = [*guard.refuses_with]
+            if (guard.on_store_error or config.on_store_error) == "reject":
+                found.append(StoreUnavailable)
+            for error in found:
+                status = config.statuses.get(error.slug, error.code)
+                by_status.setdefault(status, {})[error] = None
         for status, errors in sorted(by_status.items()):
             # A status of its own hides its range and the default: it begins as a copy of them.
             names = {str(known): known for known in responses}
@@ -195,29 +198,3 @@ def _add_parameter(operation: _Object, guard: ViewGuard, config: Config) -> None
     if all(of["name"].lower() != name.lower() for of in headers):
         parameter = {"name": name, "in": "header", "required": is_required}
         parameters.append({**parameter, "description": text, "schema": schema})
-
-
-def _errors_of(guard: ViewGuard, config: Config) -> Iterator[type[Refusal]]:
-    if isinstance(guard, TokenGuard):
-        yield from (refusals.TokenMissing, refusals.TokenInvalid, refusals.TokenExpired)
-        yield from (refusals.TokenNotYours, refusals.TokenSpent)
-    elif isinstance(guard, LockGuard):
-        yield from (refusals.RepeatSubmit, refusals.LeaseLost)
-    elif isinstance(guard, KeyGuard):
-        if guard.required:
-            yield refusals.KeyMissing
-        if guard.key == config.token_header:
-            yield from (refusals.TokenInvalid, refusals.TokenExpired)
-        else:
-            yield refusals.KeyInvalid
-        if guard.compare is not False:
-            yield refusals.KeyReused
-        yield refusals.KeyInProgress
-        yield refusals.ResponseNotStored if _replays(guard) else refusals.KeyRepeated
-        yield from (refusals.OutcomeUnknown, refusals.LeaseLost)
-    if guard.on_store_error == "reject":
-        yield refusals.StoreUnavailable
-
-
-def _replays(guard: ViewGuard) -> bool:
-    return isinstance(guard, KeyGuard) and guard.on_repeat == "replay"

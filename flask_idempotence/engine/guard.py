@@ -17,7 +17,7 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -35,6 +35,7 @@ from ..request.proxies import current_request
 from ..request.tokens import Tokens
 from ..request.warnings import NearMisses
 from ..response.records import Records
+from ..response.refusals import Refusal
 from ..signals import emit, lease_lost
 from ..stores.base import NO_FINGERPRINT, Completion
 from .values import NO_OPERATION, Found, Operation, Settlement, Unguarded, Verdict
@@ -351,6 +352,11 @@ class ViewGuard(Guard):
     key: Any = None  # a function of the application, or a header's name
     compare: Any = None  # a function of the application, or False
     observe: bool | None = None  # it only counts what it would have done; None for the setting
+
+    @property
+    def refuses_with(self) -> Sequence[type[Refusal]]:
+        """The refusals of a bound guard, besides that of a store that does not answer."""
+        return ()
 
     def operation(self, request: Request) -> Operation | Unguarded:
         """Return the operation that a request asks for, or raise a Refusal."""

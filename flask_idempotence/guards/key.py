@@ -149,6 +149,20 @@ class KeyGuard(ViewGuard):
         self._selection = Selection.by_route(config, None, self.ignore, files=True)
         self._at_most_once = given.guarantee_in(config) == "at-most-once"
 
+    @property
+    def refuses_with(self) -> list[type[refusals.Refusal]]:
+        found: list[type[refusals.Refusal]] = [refusals.KeyMissing] if self.required else []
+        if self._takes_token:
+            found += [refusals.TokenInvalid, refusals.TokenExpired]
+        else:
+            found.append(refusals.KeyInvalid)
+        if self.compare is not False:
+            found.append(refusals.KeyReused)
+        replays = self.on_repeat == "replay"
+        of_done = refusals.ResponseNotStored if replays else refusals.KeyRepeated
+        found += [refusals.KeyInProgress, of_done, refusals.OutcomeUnknown, refusals.LeaseLost]
+        return found
+
     def time_to_keep(self, given: object) -> float:
         ttl = arguments.duration("current_guard.keep(ttl=...)", given) or self.ttl
         if self._takes_token and ttl < self.ttl:

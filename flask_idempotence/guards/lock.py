@@ -19,7 +19,7 @@ from ..engine.guard import Claim, ViewGuard, argument
 from ..engine.values import FAILURES, LEAVE, RELEASE, Found, Operation, Settlement
 from ..errors import SAFE_METHODS, ConfigurationError
 from ..request.fingerprint import Selection, canonical_request, rule_of
-from ..response.refusals import RepeatSubmit
+from ..response.refusals import LeaseLost, RepeatSubmit
 from ..stores.base import Running
 from . import arguments
 from .wrapping import Decorator, S, decorator_of
@@ -48,6 +48,7 @@ class LockGuard(ViewGuard):
     decorator = "no_repeat_submit"
     toggle = "IDEMPOTENCE_LOCK_ENABLED"
     place = 20
+    refuses_with = (RepeatSubmit, LeaseLost)
 
     interval: float = argument(setting="lock_interval")
     message: object = argument(setting="lock_message")

@@ -13,7 +13,13 @@ from ..engine.guard import Claim, ViewGuard, argument
 from ..engine.values import FAILURES, LEAVE, Found, Operation, Settlement, Verdict
 from ..errors import ConfigurationError
 from ..request.tokens import check_purpose
-from ..response.refusals import TokenInvalid, TokenMissing, TokenNotYours, TokenSpent
+from ..response.refusals import (
+    TokenExpired,
+    TokenInvalid,
+    TokenMissing,
+    TokenNotYours,
+    TokenSpent,
+)
 from ..stores.base import TokenOutcome
 from . import arguments
 from .wrapping import Decorator, S, decorator_of
@@ -35,6 +41,7 @@ class TokenGuard(ViewGuard):
     decorator = "one_time_token"
     toggle = "IDEMPOTENCE_TOKEN_ENABLED"
     place = 10
+    refuses_with = (TokenMissing, TokenInvalid, TokenExpired, TokenNotYours, TokenSpent)
 
     purpose: str | None = argument(_purpose)
     restore_on_failure: bool = argument(arguments.flag, default=False)

@@ -1,5 +1,6 @@
 """A mode of ten lines: each sender runs a view once in a minute."""
 
+from apispec import APISpec
 from flask import Blueprint, jsonify
 from helpers.apps import GuardedApp, make_app
 from helpers.servers.processes import all_at_once
@@ -8,12 +9,14 @@ from flask_idempotence import RepeatSubmit, idempotent
 from flask_idempotence.engine.guard import ViewGuard
 from flask_idempotence.engine.values import FAILURES, RELEASE, Operation, Settlement
 from flask_idempotence.guards.wrapping import Decorator, put_behind
+from flask_idempotence.openapi import IdempotencePlugin
 
 
 class PauseGuard(ViewGuard):
     mode = "pause"
     decorator = "once_a_minute"
     toggle = "IDEMPOTENCE_ENABLED"
+    refuses_with = (RepeatSubmit,)
 
     def operation(self, request):
         sender = self.services.identities.of(self.services.app, request)
@@ -79,3 +82,14 @@ def test_a_failed_view_releases_it():
     shop, asked = Shop(), [500, 500, 200]
     assert [shop.post(status) for status in asked] == asked
     assert (shop.post(), shop.runs) == (409, len(asked))
+
+
+def test_openapi_has_its_refusals():
+    shop = Shop()
+    spec = APISpec("Shop", "1", "3.1.0", plugins=[IdempotencePlugin(shop.app)])
+    spec.path("/", operations={"post": {}}, view=shop.app.view_functions["<int:status>"])
+    refused = {
+        code: response["headers"]["Idempotence-Refusal"]["schema"]["enum"]
+        for code, response in spec.to_dict()["paths"]["/"]["post"]["responses"].items()
+    }
+    assert refused == {"409": ["repeat-submit"], "503": ["store-unavailable"]}
