@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing
 from functools import partial
 
-from .retries import LATE, Attempts, Retries, needs_key, put_key, sleep
+from ..stores.process import sleep
+from .retries import LATE, Attempts, Retries, needs_key, put_key
 
 try:
     import anyio
@@ -70,7 +71,7 @@ class IdempotentTransport(httpx.BaseTransport):
         if not needs_key(request.method):
             return self._transport.handle_request(request)
         self._put_key(request.headers)
-        if _is_to_be_kept(request):
+        if _body_must_be_read(request):
             request.read()
         attempt, late = partial(self._attempt, request), partial(_late, request)
         attempts = _attempts_at(request, self._retries)
@@ -79,7 +80,7 @@ class IdempotentTransport(httpx.BaseTransport):
     def _attempt(self, request: httpx.Request, seconds: float) -> httpx.Response:
         deadline = time.monotonic() + seconds
         response = self._transport.handle_request(_cut(request, seconds))
-        if not _is_to_be_read(request, response):
+        if not _answer_must_be_read(request, response):
             return response
         body = []
         with closing(response):
@@ -120,7 +121,7 @@ class AsyncIdempotentTransport(httpx.AsyncBaseTransport):
         if not needs_key(request.method):
             return await self._transport.handle_async_request(request)
         self._put_key(request.headers)
-        if _is_to_be_kept(request) and isinstance(request.stream, httpx.AsyncByteStream):
+        if _body_must_be_read(request) and isinstance(request.stream, httpx.AsyncByteStream):
             await request.aread()
 
         attempts = _attempts_at(request, self._retries)
@@ -137,7 +138,7 @@ class AsyncIdempotentTransport(httpx.AsyncBaseTransport):
 
     async def _attempt(self, request: httpx.Request) -> httpx.Response:
         response = await self._transport.handle_async_request(request)
-        if not _is_to_be_read(request, response):
+        if not _answer_must_be_read(request, response):
             return response
         async with aclosing(response):
             body = b"".join([chunk async for chunk in response.aiter_raw()])
@@ -157,8 +158,8 @@ def _late(request: httpx.Request) -> httpx.TimeoutException:
     return httpx.TimeoutException(LATE, request=request)
 
 
-def _is_to_be_kept(request: httpx.Request) -> bool:
-    """Whether a body is read into memory first, so that it can be sent again.
+def _body_must_be_read(request: httpx.Request) -> bool:
+    """Whether a body must be read into memory first, so that it can be sent again.
 
     A file or a form with files is a stream that is at its end after the first attempt: the second
     one would send nothing, without an error.
@@ -172,7 +173,7 @@ def _is_to_be_kept(request: httpx.Request) -> bool:
 def _cut(request: httpx.Request, seconds: float) -> httpx.Request:
     """Return the request for one attempt, each of its timeouts cut to so many seconds."""
     timeouts = request.extensions.get("timeout", {})
-    within = {
+    cut = {
         name: seconds if timeouts.get(name) is None else min(timeouts[name], seconds)
         for name in ("connect", "read", "write", "pool")
     }
@@ -181,11 +182,11 @@ def _cut(request: httpx.Request, seconds: float) -> httpx.Request:
         request.url,
         headers=request.headers,
         stream=request.stream,
-        extensions={**request.extensions, "timeout": within},
+        extensions={**request.extensions, "timeout": cut},
     )
 
 
-def _is_to_be_read(request: httpx.Request, response: httpx.Response) -> bool:
+def _answer_must_be_read(request: httpx.Request, response: httpx.Response) -> bool:
     """Whether an answer is read to its end, since one that breaks off is as good as none.
 
     A streamed one is not. A wrapped transport may have read it already.

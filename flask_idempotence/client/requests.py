@@ -10,7 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, cast
 
-from .retries import LATE, Attempts, Retries, needs_key, put_key, sleep
+from ..stores.process import sleep
+from .retries import LATE, Attempts, Retries, needs_key, put_key
 
 try:
     from requests import PreparedRequest, Response, exceptions
@@ -80,7 +81,7 @@ class IdempotentAdapter(BaseAdapter):
         def attempt(seconds: float) -> Response:
             received.clear()
             _rewind(request)
-            response = send(timeout=_within(timeout, seconds))
+            response = send(timeout=_limited(timeout, seconds))
             received.append(response)
             if not stream:
                 _ = response.content  # to its end: one that breaks off is as good as none
@@ -113,11 +114,11 @@ def _rewind(request: PreparedRequest) -> bool:
     return True
 
 
-def _within(timeout: Timeout, seconds: float) -> Timeout:
+def _limited(timeout: Timeout, seconds: float) -> Timeout:
     """Return a timeout of requests that is no longer than so many seconds."""
     if timeout is None:
         return seconds
     if isinstance(timeout, tuple):
-        return cast("Timeout", tuple(_within(part, seconds) for part in timeout))
+        return cast("Timeout", tuple(_limited(part, seconds) for part in timeout))
     # A Timeout of urllib3 passes unchanged: its maker chose it for this request.
     return min(timeout, seconds) if isinstance(timeout, int | float) else timeout

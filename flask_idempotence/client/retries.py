@@ -11,7 +11,6 @@ import random
 import re
 import ssl
 import threading
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from concurrent.futures import Future, wait
@@ -24,6 +23,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from ..errors import PASSING, SAFE_METHODS
+from ..stores.process import monotonic, time_of_day
 
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """The statuses after which another attempt may fare better."""
@@ -120,22 +120,6 @@ def _timestamp_of(date: str) -> float | None:
         return None
 
 
-# Each looks up the function of `time` when it is called: gevent may replace that later.
-
-
-def _clock() -> float:
-    return time.monotonic()
-
-
-def _now() -> float:
-    return time.time()
-
-
-def sleep(seconds: float) -> None:
-    """Wait for so many seconds."""
-    time.sleep(seconds)
-
-
 @dataclass(frozen=True, slots=True)
 class Retries:
     """Rules of retrying: how often and for how long, with exponential backoff and jitter.
@@ -168,8 +152,8 @@ class Retries:
     longest_wait: float = 30.0
     statuses: Collection[int] = RETRIED_STATUSES
     _: KW_ONLY
-    clock: Callable[[], float] = _clock
-    now: Callable[[], float] = _now
+    clock: Callable[[], float] = monotonic
+    now: Callable[[], float] = time_of_day
     chance: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
@@ -229,7 +213,7 @@ class Attempts:
             with self.one(no_answer) as seconds:
                 run = partial(attempt, seconds)
                 # A body that can be read only once may belong to this thread.
-                response = _within(seconds, run, late) if self._repeatable else run()
+                response = _in_time(seconds, run, late) if self._repeatable else run()
                 if self.is_final(response):
                     return response
                 response.close()
@@ -289,7 +273,7 @@ def _is_untrusted_certificate(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _within(seconds: float, attempt: Callable[[], R], late: Callable[[], Exception]) -> R:
+def _in_time(seconds: float, attempt: Callable[[], R], late: Callable[[], Exception]) -> R:
     """Make an attempt in a thread, and raise the error `late` if it takes longer than it may.
 
     The time-outs of requests and httpx are for single steps: a server that sends a byte now and

@@ -108,7 +108,7 @@ class Settling:
             return value
         except Exception as error:
             if claim.transaction is not None:
-                claim.transaction.note_error(error)
+                claim.transaction.error = error
             raise
         except BaseException:
             self.abandon(claim)
@@ -301,7 +301,7 @@ class Settling:
                 on_unknown=lambda: is_sent.append(True),
             )
         except Exception as error:  # noqa: BLE001 - the caller answers with it
-            transaction.note_error(error)
+            transaction.error = error
             # Once a COMMIT was sent and its answer is not known, the claim must not be given up.
             if not is_sent:
                 claim.facts, claim.by_hand = frozenset({Verdict.FAILED}), None

@@ -125,7 +125,7 @@ class Savepoint:
                 event.remove(self._connection, "before_cursor_execute", self._defer)
 
     def _judge(self, error: DBAPIError) -> None:
-        """Note why it is not there; raise an error that has another cause."""
+        """Set `is_gone` by the error of a missing savepoint; raise any other error."""
         cause = error.orig or error
         undone_by = self.undone_by
         by = None if undone_by is None else error_number(undone_by.orig or undone_by)
@@ -176,7 +176,7 @@ _savepoints: WeakKeyDictionary[Connection, Savepoint] = WeakKeyDictionary()
 
 @event.listens_for(Engine, "handle_error", retval=True)
 def _replace_error(context: ExceptionContext) -> BaseException | None:
-    """Note an error by which InnoDB undoes a transaction, and its savepoints with it.
+    """Remember an error by which InnoDB undoes a transaction, and its savepoints with it.
 
     SQLAlchemy then cannot roll back to them: the first error is raised, and not that one.
     """

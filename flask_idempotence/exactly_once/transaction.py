@@ -43,7 +43,7 @@ class Transaction:
         is_view_over: whether the application may roll back: the guard's commit then fails.
         is_committed_below: whether it was committed below the session.
         is_committed: whether the database has committed it: a later error is a listener's.
-        is_constrained: whether a constraint, such as a unique index, has refused it.
+        error: the error that the view, or the commit, has raised.
         late_error: the error of a listener of the application after the commit.
     """
 
@@ -52,7 +52,7 @@ class Transaction:
         self.is_view_over: bool = False
         self.is_committed_below: bool = False
         self.is_committed: bool = False
-        self.is_constrained: bool = False
+        self.error: Exception | None = None
         self.late_error: Exception | None = None
         self.savepoint: Savepoint | None = None
         self._is_over = self._goes_on = False
@@ -179,9 +179,10 @@ class Transaction:
         except StoreError:
             raise StoreError(text_of(error), sent=True) from error
 
-    def note_error(self, error: Exception) -> None:
-        """Note an error that the view, or the commit, has raised."""
-        self.is_constrained = isinstance(error, IntegrityError)
+    @property
+    def is_constrained(self) -> bool:
+        """Whether a constraint, such as a unique index, has refused it."""
+        return isinstance(self.error, IntegrityError)
 
     def roll_back(self) -> None:
         """Undo the view's writes, once: after that the session is the application's again."""
@@ -239,7 +240,7 @@ def _refuse_commit(session: Session) -> None:
 
 
 @event.listens_for(Session, "after_commit", insert=True)  # it runs before those that may raise
-def _note_commit(session: Session) -> None:
+def _mark_committed(session: Session) -> None:
     committing: Transaction | None = session.info.get(_COMMITTING)
     if committing is not None and not session.in_nested_transaction():
         committing.is_committed = True

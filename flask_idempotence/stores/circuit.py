@@ -42,8 +42,8 @@ class CircuitBreaker:
             self._probe_at = max(now, probed_until) + PROBE_EVERY
             return True
 
-    def record(self, began: float, *, timed_out: bool) -> None:
-        """Record how an operation ended that was sent."""
+    def count(self, began: float, *, timed_out: bool) -> None:
+        """Count an operation that was sent: a time-out, or an answer."""
         if not timed_out:
             self.timeouts, self._answered = 0, max(began, self._answered)
         elif began > self._answered:  # else it says nothing about the server now

@@ -106,12 +106,12 @@ class StoreContract:
         assert isinstance(_rival(store), Running)
 
     def test_renewing_may_shorten_a_lease_and_keeps_a_kept_claim(self, store: Store) -> None:
-        free, kept = _owned(store), _owner()
-        store.claim("kept", kept, ASKED, 10, 60)
-        store.renew([Renewal("k", free, 0.1), Renewal("kept", kept, 0.1)])
+        free, held = _owned(store), _owner()
+        store.claim("held", held, ASKED, 10, 60)
+        store.renew([Renewal("k", free, 0.1), Renewal("held", held, 0.1)])
         self.advance(0.2)
         assert _rival(store) == Claimed()
-        assert isinstance(store.claim("kept", _owner(), ASKED, 10, 60), Crashed)
+        assert isinstance(store.claim("held", _owner(), ASKED, 10, 60), Crashed)
 
     def test_only_the_owner_of_a_live_claim_renews_it(self, store: Store) -> None:
         owner, late, done = _owned(store), _owner(), _owner()
@@ -140,11 +140,11 @@ class StoreContract:
         assert store.claim("k", owner, ASKED, 10, 0) == Done(True, b"\x00\xffrecord")
 
     def test_completing_does_not_depend_on_the_lease(self, store: Store) -> None:
-        gone, kept = _owner(), _owner()
+        gone, held = _owner(), _owner()
         store.claim("gone", gone, ASKED, 0.1, 0)
-        store.claim("kept", kept, ASKED, 0.1, 60)
+        store.claim("held", held, ASKED, 0.1, 60)
         self.advance(0.2)
-        for key, owner in (("gone", gone), ("kept", kept)):
+        for key, owner in (("gone", gone), ("held", held)):
             assert store.complete(key, owner, ASKED, b"r", 60) is Outcome.OK
             assert store.claim(key, _owner(), ASKED, 10, 0) == Done(True, b"r")
 
@@ -197,11 +197,11 @@ class StoreContract:
     # time
 
     def test_each_is_forgotten_after_its_own_time(self, store: Store) -> None:
-        store.claim("kept", _owner(), ASKED, 0.1, 0.1)
+        store.claim("held", _owner(), ASKED, 0.1, 0.1)
         store.complete("k", _owned(store), ASKED, b"r", 0.1)
         store.put_token("t", b"", 0.1)
         self.advance(0.25)
-        assert store.claim("kept", _owner(), ASKED, 10, 0) == Claimed()
+        assert store.claim("held", _owner(), ASKED, 10, 0) == Claimed()
         assert _rival(store) == Claimed()
         assert store.take_token("t", b"") is TokenOutcome.ABSENT
 

@@ -1,7 +1,6 @@
 """The caller's side, over real connections: one key for all attempts, and each effect once."""
 
 import importlib
-import subprocess
 import sys
 import time
 
@@ -20,7 +19,6 @@ from helpers.servers.faults import SilentServer
 from helpers.servers.processes import HOST, free_port
 from helpers.servers.topologies import make_certificate
 
-import flask_idempotence
 from flask_idempotence.client import Retries
 from flask_idempotence.client.retries import Attempts
 
@@ -168,19 +166,6 @@ def test_an_address_in_the_log_is_scheme_host_and_path(url, name, caplog):
         raise TimeoutError
     [record] = caplog.records
     assert record.getMessage() == f"Attempt 1 of 1 at {name}: TimeoutError. Gave up."
-
-
-def test_no_flask_is_imported_by_the_client_itself():
-    code = """
-import sys, types
-package = types.ModuleType("flask_idempotence")  # without what its root imports
-package.__path__ = [sys.argv[1]]
-sys.modules["flask_idempotence"] = package
-import flask_idempotence.client.requests, flask_idempotence.client.httpx
-assert not {"flask", "werkzeug", "redis", "marshmallow"} & set(sys.modules)
-"""
-    folder = flask_idempotence.__path__[0]
-    subprocess.run([sys.executable, "-c", code, folder], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("library", ["requests", "httpx"])

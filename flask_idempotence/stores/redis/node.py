@@ -122,7 +122,7 @@ class Node:
             if not isinstance(error, _REFUSE_ALL):
                 deadline.update(may_have_arrived=True)
             raise
-        self._breaker.record(started, timed_out=False)
+        self._breaker.count(started, timed_out=False)
         self.put_back(connection, home)
         return replies
 
@@ -135,7 +135,7 @@ class Node:
             wait = pack("WAIT", wanted, max(1, int(patience * 1000)))
             [count] = connection.exchange(wait, 1)
             are_enough = isinstance(count, int) and count >= wanted
-            breaker.record(started, timed_out=not are_enough)
+            breaker.count(started, timed_out=not are_enough)
             if are_enough:
                 return None
             if not isinstance(count, int):  # a server that is demoted closes its connections
@@ -150,7 +150,7 @@ class Node:
         if isinstance(error, RedisTimeoutError) or now >= deadline.at:
             # Three urgent renewals would soon open the circuit.
             if took >= _MIN_SAMPLE and not deadline.now.is_short:
-                self._breaker.record(started, timed_out=True)
+                self._breaker.count(started, timed_out=True)
         elif isinstance(error, RedisError | OSError):
-            self._breaker.record(started, timed_out=False)  # it refuses: that costs no time
+            self._breaker.count(started, timed_out=False)  # it refuses: that costs no time
             self.drop_idle()  # the others may be dead, too

@@ -280,7 +280,7 @@ class SqlStore(InspectableStore):
                 ):
                     sent = True
                     result = work(connection, *values)
-                self._circuit.record(began, timed_out=False)
+                self._circuit.count(began, timed_out=False)
                 return result
             except IdempotenceError:
                 raise
@@ -292,7 +292,7 @@ class SqlStore(InspectableStore):
                     is_answer = sent and trouble is not Trouble.UNKNOWN
                     if counts:
                         timed_out = not is_answer and time.monotonic() >= deadline
-                        self._circuit.record(began, timed_out=timed_out)
+                        self._circuit.count(began, timed_out=timed_out)
                     fail(error, trouble, sent=is_unsure)
                 time.sleep(left.pop(0))
 
