@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from ..stores.memory import empty_memory_stores
-from .applications import clear_store, temporary_database, token_for
+from .applications import (
+    SignalRecorder,
+    assert_ran_once,
+    clear_store,
+    record_signals,
+    temporary_database,
+    token_for,
+)
 from .clock import FakeClock, MovableClock, control_time
 from .contract import StoreContract
-from .runs import SignalRecorder, assert_ran_once, record_signals
 
 __all__ = [
     "FakeClock",

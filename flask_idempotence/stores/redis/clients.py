@@ -12,10 +12,9 @@ from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from ...errors import ConfigurationError
 from .cluster import Cluster
-from .deployment import Deployment
+from .deployment import Deployment, SentinelService
 from .link import ConnectionFactory
 from .node import Address
-from .sentinel import SentinelService
 
 _PORTS = {"sentinel": 26379, "cluster": 6379}
 

@@ -2,8 +2,7 @@
 
 store       the store: one deadline an operation, retries, pruning
 statements  the table, and the operations as statements on it
-connection  a connection that executes statements, and the limits of connecting
-dialect     the base class of a database: one subclass a file (`mysql`, `sqlite`, …); errors
+dialect     a connection, and the base class of a database (`mysql`, `sqlite`, …); errors
 pool        lends connections, which helper threads open; a timer ends overdue operations
 """
 

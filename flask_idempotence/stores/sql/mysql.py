@@ -13,7 +13,6 @@ from sqlalchemy.ext.compiler import compiles
 from ...errors import ConfigurationError, StoreNotReady
 from ..base import ClaimOutcome, Entry, Outcome
 from . import statements
-from .connection import Result, StoreConnection, Values
 from .dialect import (
     LOCK_SHARE,
     OK,
@@ -22,7 +21,10 @@ from .dialect import (
     Dialect,
     Info,
     Insert,
+    Result,
+    StoreConnection,
     Trouble,
+    Values,
     kind_and_owner,
 )
 from .statements import KEY_BYTES, NAME, now, table

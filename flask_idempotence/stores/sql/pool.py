@@ -17,8 +17,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..process import call_in_children, start_daemon
-from .connection import StoreConnection
-from .dialect import Dialect, Info, Trouble, trouble_of
+from .dialect import Dialect, Info, StoreConnection, Trouble, trouble_of
 
 _AT_ONCE = 4  # attempts to connect that may run at a time, without the slow ones
 _SLOW = 0.5  # after this share of the deadline an attempt is slow: another may overtake it

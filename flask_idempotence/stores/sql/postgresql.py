@@ -13,8 +13,17 @@ from sqlalchemy.ext.compiler import compiles
 from ..base import CLAIMED, ClaimOutcome
 from ..facts import DatabaseFacts
 from . import statements
-from .connection import StoreConnection, Values
-from .dialect import LOCK_SHARE, NO_CONTEXT, STATEMENT_SHARE, Dialect, Info, Trouble, outcome_of
+from .dialect import (
+    LOCK_SHARE,
+    NO_CONTEXT,
+    STATEMENT_SHARE,
+    Dialect,
+    Info,
+    StoreConnection,
+    Trouble,
+    Values,
+    outcome_of,
+)
 from .statements import now, table, word
 
 _GRANTED = "granted"

@@ -15,8 +15,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from ...errors import ConfigurationError, StoreError
 from ..process import call_in_children
-from .connection import StoreConnection
-from .dialect import NO_CONTEXT, OLDEST, Dialect, Info, Trouble
+from .dialect import NO_CONTEXT, OLDEST, Dialect, Info, StoreConnection, Trouble
 from .statements import now, table
 
 # KiB of pages that a connection keeps: those of one batch of pruning. SQLite's default is 2000,

@@ -31,8 +31,7 @@ from ..circuit import CircuitBreaker
 from ..facts import DatabaseFacts
 from ..process import call_in_children, start_daemon
 from . import statements
-from .connection import StoreConnection, Values
-from .dialect import Dialect, Trouble, fail, trouble_of
+from .dialect import Dialect, StoreConnection, Trouble, Values, fail, trouble_of
 from .mysql import MySQL
 from .pool import ConnectionPool, twin_of
 from .postgresql import PostgreSQL
