@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -106,12 +106,12 @@ def canonical_request(request: Request, selection: Selection, *scope: str) -> by
         except UnicodeDecodeError:  # bytes that are no text, and are not escaped
             query = {"": hashlib.sha256(request.query_string).hexdigest()}
     path = _path_arguments(request, selection)
-    asked = canonical_json([*scope, request.method, request.endpoint, path, query])
+    asked = [*scope, request.method, request.endpoint, path, query]
     try:
-        body = _body(request, selection)
+        text = _text(asked, *_body(request, selection))
     except (ValueError, RecursionError):  # invalid, ambiguous or too deep JSON; some forms
-        body = _by_bytes(request)
-    return f"{asked[:-1]}{body}]".encode("ascii")
+        text = _text(asked, _by_bytes(request))
+    return text.encode("ascii")
 
 
 def rule_of(request: Request) -> str:
@@ -137,25 +137,38 @@ def _path_arguments(request: Request, selection: Selection) -> _Arguments:
     return found
 
 
-def _body(request: Request, selection: Selection) -> str:
-    """Return the last elements of the text, each with a comma before it."""
+def _text(asked: Sequence[Any], body: Sequence[object], colons: int | None = None) -> str:
+    """Return the canonical text, after a check of the colons in that of a JSON body."""
+    text = canonical_json([*asked, *body])
+    if colons is not None:
+        *names, path, query = asked
+        colons += "".join(map(str, names)).count(":")
+        if path or query:
+            colons += canonical_json([path, query]).count(":")
+        if text.count(":") != colons:
+            raise ValueError("An object has two values of one name.")
+    return text
+
+
+def _body(request: Request, selection: Selection) -> tuple[Sequence[object], int | None]:
+    """Return the last elements of the text, and how many colons those of a JSON body have."""
     form = compared_form(request, files=selection.files) if request.mimetype in FORMS else None
     if form is not None:
         fields, files = selection.of(form.fields), selection.of(form.files)
         if None in fields or None in files:
             raise ValueError("a part without a name, which JSON would take for one named 'null'")
-        return _elements("form", fields, *(["files", files] if files else ()))
+        return ("form", fields, *(["files", files] if files else ())), None
     body = body_of(request)
     if not body.size:
-        return ""
+        return (), None
     if request.is_json and body.data is not None and body.size <= selection.longest_json:
         return _json(request, body.data, selection)
     if selection.only is not None and not request.is_json:
-        return ""
-    return _by_bytes(request)
+        return (), None
+    return _by_bytes(request), None
 
 
-def _json(request: Request, data: bytes, selection: Selection) -> str:
+def _json(request: Request, data: bytes, selection: Selection) -> tuple[Sequence[object], int]:
     kind, value, colons = read_json(data)
     if kind == "json":
         offer_json(request, data, value)
@@ -167,20 +180,13 @@ def _json(request: Request, data: bytes, selection: Selection) -> str:
             rest = {name: value[name] for name in value.keys() - counted.keys()}
     elif selection.only is not None:
         counted, rest = None, value
-    text = canonical_json(counted)
     if rest is not None:
         colons -= canonical_json(rest).count(":")
-    if text.count(":") != colons:
-        raise ValueError("An object has two values of one name.")
-    return f',"{kind}",{text}'
+    return (kind, counted), colons
 
 
-def _by_bytes(request: Request) -> str:
-    return _elements("bytes", digest_of(body_of(request).stream))
-
-
-def _elements(*values: object) -> str:
-    return f",{canonical_json(values)[1:-1]}"
+def _by_bytes(request: Request) -> Sequence[object]:
+    return "bytes", digest_of(body_of(request).stream)
 
 
 def read_json(data: bytes) -> tuple[str, object, int]:
