@@ -16,6 +16,7 @@ from werkzeug.http import unquote_header_value
 
 from ..config.settings import Config
 from .fingerprint import canonical_json
+from .key_header import environ_key
 from .proxies import session_with_content
 from .senders import Asked, Sender, user_in_session
 
@@ -131,11 +132,6 @@ def plain_cookie(name: str) -> str:
 
 def _matcher(names: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(fnmatch.translate(name.lower()) for name in names) or r"(?!)")
-
-
-@functools.lru_cache(maxsize=1024)
-def environ_key(header: str) -> str:
-    return f"HTTP_{header.upper().replace('-', '_')}"
 
 
 def header_name(key: str) -> str:

@@ -13,7 +13,6 @@ from ..config.runtime import Callbacks
 from ..config.settings import Config
 from .credentials import Credentials, present, read_authorization
 from .fingerprint import canonical_json
-from .key_header import is_unguessable
 from .logins import flask_login_user, users_of
 from .proxies import session_with_content
 from .senders import ACCOUNTS, Asked, Sender, loaded_sender, text_of, user_in_session
@@ -95,13 +94,7 @@ class Identities:
         `unguessable` says whether the key alone identifies a guest; None: its form decides. The
         address does not count then, which may change between two attempts.
         """
-
-        def is_known_by_key() -> bool:
-            if unguessable is None:
-                return key is not None and is_unguessable(key)
-            return unguessable
-
-        asked, names = Asked(app, request, is_known_by_key), request.environ.keys()
+        asked, names = Asked(app, request, key, unguessable), request.environ.keys()
         source, found = self._find(asked, self._sources), asked.found
         server = request.environ.get("REMOTE_USER")
         if server and str(server).strip() and source != "loader" and "user" in self._names:

@@ -8,6 +8,7 @@ String of Structured Fields, RFC 8941, section 3.3.3), and Stripe's older ones: 
 from __future__ import annotations
 
 import binascii
+import functools
 import re
 from itertools import pairwise
 from uuid import UUID
@@ -15,7 +16,6 @@ from uuid import UUID
 from flask import Request
 
 from ..response.refusals import KeyInvalid
-from .credentials import environ_key
 
 LONGEST_KEY = 255
 
@@ -40,6 +40,11 @@ _FEWEST_CHARACTERS = 8
 _FEWEST_PAIRS = 18
 
 _ESCAPED = re.compile(r'\\(["\\])')
+
+
+@functools.lru_cache(maxsize=1024)
+def environ_key(header: str) -> str:
+    return f"HTTP_{header.upper().replace('-', '_')}"
 
 
 def key_in_header(request: Request, header: str) -> str | None:

@@ -13,6 +13,7 @@ from flask.sessions import SessionMixin
 
 from ..errors import ConfigurationError
 from .fingerprint import canonical_json
+from .key_header import is_unguessable
 
 ACCOUNTS = ("account_id", "tenant_id", "tenant", "organization_id", "org_id")
 """Names in a session or in claims that choose an account; they count besides any user."""
@@ -58,16 +59,23 @@ class Asked:
     """A request whose sender is asked for.
 
     Attributes:
-        is_known_by_key: says whether the key alone identifies a guest, once that counts.
+        key: an idempotency key, if the request has one.
+        unguessable: whether the key alone identifies a guest; None: its form decides.
         found: the senders found so far.
         session: the session; None where it is empty, or the application has loaded the sender.
     """
 
     app: Flask
     request: Request
-    is_known_by_key: Callable[[], bool] = bool
+    key: str | None = None
+    unguessable: bool | None = None
     found: list[Sender] = field(default_factory=list)
     session: SessionMixin | None = None
+
+    def is_known_by_key(self) -> bool:
+        if self.unguessable is None:
+            return self.key is not None and is_unguessable(self.key)
+        return self.unguessable
 
 
 def id_of(value: object) -> str | None:

@@ -21,10 +21,10 @@ from itsdangerous.signer import SigningAlgorithm
 from ..config.settings import Config
 from ..response.refusals import TokenExpired, TokenInvalid
 from ..stores.process import time_of_day
-from .credentials import environ_key
 from .fingerprint import Keyring, as_bytes
 from .forms import form_of
 from .identity import Identities, Identity
+from .key_header import environ_key
 
 _ID_BYTES = 16
 _LONGEST_TOKEN = 256

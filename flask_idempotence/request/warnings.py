@@ -8,8 +8,9 @@ import re
 from flask import Request
 
 from ..config.settings import Config
-from .credentials import RENEWED, environ_key, header_name, plain_cookie
+from .credentials import RENEWED, header_name, plain_cookie
 from .forms import form_of
+from .key_header import environ_key
 from .senders import ACCOUNTS, Asked
 
 _logger = logging.getLogger("flask_idempotence")
