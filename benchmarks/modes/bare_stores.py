@@ -7,13 +7,16 @@ matches, and its record. `how` says how a claim is made.
 """
 
 import os
+from pathlib import Path
 
 import redis
 from measuring.timing import Prepare, Variant
 from modes.bare_table import InTable
 from modes.order_app import application
 
-from flask_idempotence.stores.redis import lua
+import flask_idempotence
+
+_SCRIPTS = Path(flask_idempotence.__file__).parent / "stores" / "redis" / "lua"
 
 
 def bare_store(uri: str):
@@ -28,9 +31,11 @@ class OnRedis:
 
     def __init__(self, uri: str):
         self._client = client = redis.Redis.from_url(uri)
-        for script in (lua.CLAIM, lua.COMPLETE, lua.RELEASE, lua.TAKE_TOKEN):
-            client.script_load(script.source)
-        self._evalsha, self._claim = client.evalsha, lua.CLAIM.digest
+        self._evalsha = client.evalsha
+        self._claim, self._complete, self._release, self._take_token = (
+            client.script_load((_SCRIPTS / f"{name}.lua").read_text())
+            for name in ("claim", "complete", "release", "take_token")
+        )
 
     def claim(self, key, owner, fingerprint, lease):
         return self._evalsha(self._claim, 1, key, owner, fingerprint, round(lease * 1000), 0)
@@ -38,11 +43,10 @@ class OnRedis:
     look = claim  # one round trip tells of a record, too
 
     def complete(self, key, owner, fingerprint, record, ttl):
-        script = lua.COMPLETE.digest
-        self._evalsha(script, 1, key, owner, fingerprint, record, round(ttl * 1000))
+        self._evalsha(self._complete, 1, key, owner, fingerprint, record, round(ttl * 1000))
 
     def release(self, key, owner):
-        self._evalsha(lua.RELEASE.digest, 1, key, owner)
+        self._evalsha(self._release, 1, key, owner)
 
     def put_tokens(self, keys, ttl):
         pipeline = self._client.pipeline(transaction=False)
@@ -51,7 +55,7 @@ class OnRedis:
         pipeline.execute()
 
     def take_token(self, key):
-        return self._evalsha(lua.TAKE_TOKEN.digest, 1, key, b"") == 1
+        return self._evalsha(self._take_token, 1, key, b"") == 1
 
 
 def look_floor(uri: str, fill, ready, requests: Prepare, status: str) -> Variant:
