@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Iterator
 from functools import lru_cache, partial
+from itertools import chain
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -43,8 +44,8 @@ _STYLE = (
     "font: 1.1em/1.5 system-ui; margin: 3em auto; max-width: 36em; padding: 0 1em}</style>"
 )
 
+# Werkzeug takes the square of its length for an `Accept` of blanks; browsers send some 150.
 _LONGEST_ACCEPT = 1024
-"""Werkzeug takes the square of its length for an `Accept` of blanks; browsers send some 150."""
 
 
 class Refusal(IdempotenceError, HTTPException):
@@ -70,13 +71,9 @@ class Refusal(IdempotenceError, HTTPException):
     """A text for people, on the pages of clients that prefer HTML, where `description` is for
     programs. `IDEMPOTENCE_MESSAGES` replaces both."""
 
-    is_worded: bool = False
-    """Whether the route gave the text: `IDEMPOTENCE_MESSAGES` does not replace it."""
-
     problem_base: str = "urn:flask-idempotence:"
-
-    reason: str = ""
-    """The cause, for the log in debug mode; never sent."""
+    is_worded: bool = False  # by the route: `IDEMPOTENCE_MESSAGES` does not replace the text
+    reason: str = ""  # for the log in debug mode; never sent
 
     def __init_subclass__(cls, *, problem: tuple[int, str, str] | None = None) -> None:
         """Take status, slug and title of a problem type."""
@@ -128,7 +125,9 @@ class Refusal(IdempotenceError, HTTPException):
         for api in _apis_of(current_app) if request else ():
             if api.owns_endpoint(request.endpoint or ""):
                 # The payload would replace the answer of a handler of Flask-RESTX's.
-                if isinstance(self, tuple(_handled_by(api))):
+                scopes = (api, *getattr(api, "namespaces", ()))
+                handled = (getattr(scope, "error_handlers", ()) for scope in scopes)
+                if isinstance(self, tuple(chain.from_iterable(handled))):
                     raise AttributeError("data")
                 return message | problem
         if request and "flask-smorest" in current_app.extensions:
@@ -171,11 +170,8 @@ class Refusal(IdempotenceError, HTTPException):
         is none of the refusal.
         """
         # The outermost frame of a traceback is the one that caught the exception.
-        frames = walk_tb(self.__traceback__)
-        is_caught_by_flask = any(
-            frame.f_globals.get("__name__") == "flask.app" for frame, _ in frames
-        )
-        if is_caught_by_flask or response.status_code == self.code >= 400:
+        names = (frame.f_globals.get("__name__") for frame, _ in walk_tb(self.__traceback__))
+        if "flask.app" in names or response.status_code == self.code >= 400:
             self.mark(response)
         return response
 
@@ -253,11 +249,6 @@ def _apis_of(app: Flask) -> Iterator[Any]:
         if hasattr(api, "owns_endpoint"):
             yield api
         handle = handle.args[0] if handle.args else None
-
-
-def _handled_by(api: Any) -> Iterator[type[Exception]]:
-    for scope in (api, *getattr(api, "namespaces", ())):
-        yield from getattr(scope, "error_handlers", ())
 
 
 def register_with_apiflask(app: Flask) -> None:
