@@ -249,7 +249,7 @@ def _head_of(response: Response) -> bytes:
     lines = [str(code) if response.status == _usual_status(code) else response.status]
     for name, value in headers:
         if name.lower() not in forgotten:
-            lines.append(f"{name}: {value}")
+            lines.append(": ".join((name, value)))  # not by str(), which differs in an enumeration
     return "\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
 
 

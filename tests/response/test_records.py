@@ -56,14 +56,29 @@ def content(record):
     return b"2 %08x " % zlib.crc32(record) + record
 
 
+class Text(str):
+    """Text whose `str()` is another one, as that of a member of a `(str, Enum)` is."""
+
+    __slots__ = ()
+
+    def __str__(self):
+        return "another text"
+
+
 # Not st.text(), which spends seconds on a table of all characters when it runs for the first time.
 latin = st.binary(max_size=40).map(lambda data: data.translate(None, b"\r\n").decode("latin-1"))
 token = st.lists(st.sampled_from("!#$%&'*+-.^_`|~09azAZ"), min_size=1, max_size=20).map("".join)
 names = (
-    st.sampled_from(["Content-Type", "Location", *FORGOTTEN, "location", "CONTENT-TYPE"]) | token
+    st.sampled_from(
+        ["Content-Type", Text("X-A"), "Location", *FORGOTTEN, "location", "CONTENT-TYPE"]
+    )
+    | token
 )
 values = latin | st.sampled_from(
-    ["application/json", "text/html; charset=utf-8", "close, x-a", "\u4e2d\u6587", "\udcff", "\0"]
+    [
+        *("application/json", "text/html; charset=utf-8", "close, x-a", Text("en-US")),
+        *("\u4e2d\u6587", "\udcff", "\0"),
+    ]
 )
 bodies = st.binary(max_size=300) | st.builds(
     lambda piece, times: piece * times, st.binary(max_size=20), st.integers(1, 300)
