@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -113,13 +114,11 @@ class Sources:
         environment = os.environ | {"CI": "", "DOUBLED_STORE": store, "DOUBLED_LOG": str(notes)}
         environment["PATH"] = os.pathsep.join((str(Path(command[0]).parent), os.environ["PATH"]))
         environment |= variables(self.suite.variables, servers)
-        environment["PYTHONPATH"] = str(source)
-        if variant:
-            command[3:3] = ["-p", "doubled_requests"]
-            environment["DOUBLED"] = variant
-            environment["PYTHONPATH"] = os.pathsep.join(map(str, (source, PLUGIN, ROOT)))
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, (source, PLUGIN, ROOT)))
+        environment |= {"SUITE_ENDS": str(time.monotonic() + seconds), "DOUBLED": variant or ""}
+        command[3:3] = ["-p", "in_time", *(["-p", "doubled_requests"] if variant else [])]
         try:
-            done = quiet(*command, cwd=source, env=environment, timeout=seconds)
+            done = quiet(*command, cwd=source, env=environment, timeout=seconds + 300)
         except subprocess.TimeoutExpired:
             return {}, []
         (self.home / f"{label}.txt").write_text(done.stdout[-20_000:] + done.stderr[-5_000:])

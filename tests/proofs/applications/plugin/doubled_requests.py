@@ -54,6 +54,7 @@ def _log(**told):
 
 def _register(self):
     settings = {"STORAGE_URI": STORE, "TOKEN_URL": None}
+    settings["STORAGE_OPTIONS"] = {"deadline": 30} if STORE.startswith("redis") else {}
     settings |= {"PREFIX": f"app{next(_numbers)}", "HASH_KEY": "a key of the doubled requests"}
     for name, value in (settings | VARIANTS[VARIANT]).items():
         self.config[f"IDEMPOTENCE_{name}"] = value
