@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-# The slugs of all refusals.
 SLUGS = (
     *("repeat-submit", "token-missing", "token-invalid", "token-expired", "token-not-yours"),
     *("token-spent", "key-missing", "key-invalid", "key-reused", "key-in-progress"),
@@ -13,10 +12,10 @@ SLUGS = (
     "store-unavailable",
 )
 
-# The methods that every guard passes: of RFC 9110, section 9.2.1, and QUERY of RFC 10008.
+# Every guard passes these methods: of RFC 9110, section 9.2.1, and QUERY of RFC 10008.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})
 
-# Refusals after which another attempt may fare better; `idempotence.js` has the same.
+# After these refusals another attempt may fare better; `idempotence.js` has the same.
 PASSING = frozenset({"key-in-progress", "lease-lost", "store-unavailable"})
 
 
@@ -60,7 +59,6 @@ class StoreNotReady(StoreError):
         self.remedy = remedy
 
 
-# The text of an error and of a log line.
 COMMITTED_BELOW = (
     "A view with within= has committed below its session, with its writes and without the record "
     "of its response: the key answers outcome-unknown from now on. Leave the commit to the guard: "
@@ -68,7 +66,6 @@ COMMITTED_BELOW = (
     "commits, such as CREATE TABLE."
 )
 
-# The text of an error at start and at a request.
 NEEDS_DATABASE = (
     "within= needs the store in the session's own database: set IDEMPOTENCE_STORAGE_URI to the "
     "same URL, or pass store=SqlStore(engine) with the session's engine."

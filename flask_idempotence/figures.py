@@ -34,7 +34,7 @@ PASSED_ON = {
 class Figure:
     """A metric: its name, its description, its labels and its buckets."""
 
-    name: str  # without a counter's `_total`
+    name: str  # a counter's `_total` is left out
     text: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()  # a histogram's upper bounds, in seconds
@@ -101,7 +101,6 @@ def register_once(app: Flask, kind: str, destination: object) -> None:
     counting.append(destination)
 
 
-# The counter of each signal.
 COUNTED = {
     **dict.fromkeys(("claimed", "replayed", "rejected"), REQUESTS),
     **dict.fromkeys(("completed", "released"), SETTLEMENTS),

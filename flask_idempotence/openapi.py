@@ -25,7 +25,7 @@ from .request.key_header import LONGEST_VALUE, VALUE_PATTERN
 from .response.headers import EXPIRES_HEADER, REFUSAL_HEADER, REPLAYED_HEADER
 from .response.refusals import PROBLEM_TYPE, Refusal, StoreUnavailable
 
-_Object = dict[str, Any]  # of a specification: JSON
+_Object = dict[str, Any]  # a specification has them in JSON
 
 PROBLEM_SCHEMA = "IdempotenceProblem"
 """Name of the problem documents' schema among the components."""

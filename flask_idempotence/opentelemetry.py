@@ -33,7 +33,7 @@ except ImportError as _error:
 
 _SCOPE = "flask_idempotence"
 
-# The span of the store call that runs in this context; one store call never runs in another.
+# The store call that runs in this context has this span; none runs within another.
 _calls: ContextVar[tuple[Span, Token[Context]] | None] = ContextVar("_calls", default=None)
 
 
@@ -116,7 +116,7 @@ class _Report(figures.Report):
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._counts = {figure: Counter[tuple[str, ...]]() for figure in figures.COUNTERS}
-        self._pending = 0  # of this process
+        self._pending = 0  # settlements of this process
 
     def _observe(self, figure: Figure, _: object) -> list[metrics.Observation]:
         with self._lock:

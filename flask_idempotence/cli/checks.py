@@ -23,6 +23,7 @@ _NOTABLE_SKEW = 5.0  # seconds
 _LITTLE_ROOM, _NO_ROOM = 0.75, 0.95  # parts of the memory in use
 
 _SHORTEST_SECRET = 16
+_LOGINS = "flask_login.utils"  # the module of @login_required
 _GOOD_VALUE = "the output of python -c 'import secrets; print(secrets.token_hex())'"
 
 
@@ -353,7 +354,8 @@ def logins(context: DoctorContext) -> Finding:
             for layer in wrapped_by(app.view_functions.get(rule.endpoint), method):
                 if (guard := guard_at(layer)) is not None:
                     is_inside = is_inside or covers(guard, method)
-                elif is_inside and _is_login_check(layer):
+                # functools.wraps copies names, but not the globals of the decorator's module.
+                elif is_inside and getattr(layer, "__globals__", {}).get("__name__") == _LOGINS:
                     inside[repr(rule.endpoint)] = None
     if not inside:
         return ok("No decorator of Flask-Login is inside a guard.")
@@ -364,11 +366,6 @@ def logins(context: DoctorContext) -> Finding:
         "Put @login_required and @fresh_login_required above the guard; in whole-app mode, above "
         "an @idempotent of the view's own.",
     )
-
-
-def _is_login_check(layer: object) -> bool:
-    # functools.wraps copies names, but not the globals of the decorator's module.
-    return getattr(layer, "__globals__", {}).get("__name__") == "flask_login.utils"
 
 
 def observe(context: DoctorContext) -> Finding:

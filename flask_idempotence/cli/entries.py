@@ -291,11 +291,7 @@ def prune(*, batch: int, pause: float) -> None:
     from a timer, or after a burst; it works in small batches. Redis needs no pruning.
     """
     store, removed = _this_sql_store(), 0
-    with progress("Removing", store.facts()[0].expired) as advance:
-        while True:
-            removed += (count := store.prune(batch))
-            advance(count)
-            if count < batch:
-                break
-            time.sleep(pause)
-    print_aside(f"{removed} removed.")
+    while (count := store.prune(batch)) == batch:
+        removed += count
+        time.sleep(pause)
+    print_aside(f"{removed + count} removed.")

@@ -40,7 +40,7 @@ _CONSEQUENCES = {
     "record": "Its view has run",
 }
 
-# An identity with a host that has no port.
+# The host of such an identity has no port.
 _WITHOUT_PORT = re.compile(r"(\[[^]]*\]|[^\s:/\[]+)[/ ].")
 
 
@@ -51,7 +51,6 @@ def _digits(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
     return digest
 
 
-# The parameters that name a request.
 _NAMING = (
     click.Argument(["digest"], metavar="[HASH]", callback=_digits, required=False),
     click.Option(
@@ -143,7 +142,7 @@ def _prompted(label: str, value: str) -> str:
 
 
 def _row(found: Found) -> dict[str, str | float | None]:
-    is_lock = found.mode == "lock" and found.state == "live"  # which may only wait
+    is_lock = found.mode == "lock" and found.state == "live"  # it may only wait for its interval
     return {
         "key": found.short,
         "mode": found.mode,

@@ -88,7 +88,7 @@ class IdempotentAdapter(BaseAdapter):
             return response
 
         def late() -> exceptions.Timeout:
-            for response in received:  # of which another thread may still read the body
+            for response in received:  # another thread may still read its body
                 with suppress(AttributeError, ValueError, OSError):
                     response.raw.shutdown()  # urllib3 2.3 or later
             return exceptions.Timeout(LATE, request=request)

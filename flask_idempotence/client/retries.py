@@ -30,7 +30,7 @@ RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 LATE = "No whole answer within the time that Retries(seconds=...) allows."
 
-# Scheme, host and path of a URL; user, query and fragment may be secret, as may all of another
+# It finds scheme, host and path: user, query and fragment may be secret, as may all of another
 # address.
 _PLACE = re.compile(r"(\w+://)(?:[^/?#]*@)?([^?#]*)")
 
@@ -295,7 +295,7 @@ def _in_time(seconds: float, attempt: Callable[[], R], late: Callable[[], Except
     try:
         if not wait([done], seconds).done:
             raise late()
-    except BaseException:  # also a KeyboardInterrupt
+    except BaseException:  # it may be a KeyboardInterrupt
         done.add_done_callback(_close)
         raise
     return done.result()

@@ -221,7 +221,7 @@ def is_outage(error: Exception) -> bool:
     """
     if isinstance(error, DBAPIError):
         number = mysql.error_number(error.orig) if error.orig else None
-        if number is not None:  # of MySQL, where OperationalError is the class of all other errors
+        if number is not None:  # MySQL: all other errors are an OperationalError
             return mysql.is_outage(number)
         return isinstance(error, OperationalError) or error.connection_invalidated
     # The package of each driver is a module of DB-API 2.0 (PEP 249).

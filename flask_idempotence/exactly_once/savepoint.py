@@ -89,7 +89,7 @@ class Savepoint:
         while (inner := self._session.get_nested_transaction()) not in (None, self.nested):
             inner.commit()
         try:
-            # Those of other sessions on the connection, such as SQLAlchemy-Continuum's, end first.
+            # Other sessions, such as SQLAlchemy-Continuum's, have savepoints that end first.
             while (core := self._connection.get_nested_transaction()) not in (None, self._core):
                 core.commit()
             self._core.commit()
@@ -103,8 +103,7 @@ class Savepoint:
         try:
             if self._session.in_nested_transaction():
                 self.nested.rollback()
-            # Again: a flush that has failed did so before, and after a refusal PostgreSQL executes
-            # nothing else.
+            # A failed flush did so before; after a refusal PostgreSQL executes nothing else.
             self._connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {self._name}")
         except DBAPIError as error:
             self._judge(error)

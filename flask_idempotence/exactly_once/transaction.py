@@ -30,10 +30,10 @@ from .savepoint import Savepoint
 from .writes import forget_writes, has_written, joined_connection
 
 _OPEN = "flask_idempotence_transaction"
-# Keys in the `info` of a session: its transaction during the view, and during the commit.
+# By these keys a session's `info` has its transaction during the view, and during the commit.
 _COMMITTING = "flask_idempotence_commit"
 
-_MOST_FLUSHES = 100  # as SQLAlchemy has it
+_MOST_FLUSHES = 100  # SQLAlchemy has the same limit
 
 
 class Transaction:
@@ -95,7 +95,7 @@ class Transaction:
                 self._connection = self._joined
                 if self._connection.dialect.name != "sqlite":
                     self._goes_on = database.join(self._connection)
-                session.expire_all()  # as it is at the time of the claim
+                session.expire_all()  # the view sees what there is at the time of the claim
             self._root = session.get_transaction()
             self.savepoint = Savepoint(session)
         session.info[_OPEN] = self

@@ -30,7 +30,7 @@ _FIRST_WORD = re.compile(
 _READING = {"SHOW", "SET", "DESC", "DESCRIBE", "EXPLAIN", "SAVEPOINT", "RELEASE", "ROLLBACK TO"}
 _READING |= {"USE", "DO"}
 _LOCKS = r"\bFOR\s+(?:UPDATE|SHARE)\b|\bLOCK\s+IN\s+SHARE\b"
-# Queries that take locks or write.
+# Such queries take locks or write.
 _NOT_READING = {
     "SELECT": re.compile(_LOCKS, re.IGNORECASE),
     "WITH": re.compile(
@@ -38,7 +38,7 @@ _NOT_READING = {
     ),
 }
 
-# Statements that may have written, on each connection where they are counted.
+# So many statements may have written, on each connection where they are counted.
 _statements: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 
 
@@ -96,7 +96,7 @@ def _changes_on(connection: Connection) -> int | None:
 
 def commits_by_itself(connection: Connection) -> bool:
     driver = connection.connection.dbapi_connection
-    get_autocommit = getattr(driver, "get_autocommit", None)  # of PyMySQL and mysqlclient
+    get_autocommit = getattr(driver, "get_autocommit", None)  # PyMySQL and mysqlclient have it
     if get_autocommit is not None:
         return bool(get_autocommit())
     return getattr(driver, "autocommit", None) is True

@@ -17,12 +17,12 @@ from ..errors import ConfigurationError
 if TYPE_CHECKING:
     from .facts import Facts
 
-OWNER_BYTES = 16  # of an owner: the wall-clock time in milliseconds (6), the rest is random
+OWNER_BYTES = 16  # six are the wall-clock time in milliseconds, the rest is random
 _LONGEST_AGE = 366 * 86400  # seconds; an owner that seems older is not the engine's
 
 FINGERPRINT_BYTES = 16  # a fingerprint is a keyed hash of this many bytes
 
-NO_FINGERPRINT = bytes(FINGERPRINT_BYTES)  # of a claim whose key identifies the operation
+NO_FINGERPRINT = bytes(FINGERPRINT_BYTES)  # the key identifies the operation already
 
 
 @dataclass(frozen=True, slots=True)

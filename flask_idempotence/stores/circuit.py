@@ -46,7 +46,7 @@ class CircuitBreaker:
         """Count an operation that was sent: a time-out, or an answer."""
         if not timed_out:
             self.timeouts, self._answered = 0, max(began, self._answered)
-        elif began > self._answered:  # else it says nothing about the server now
+        elif began > self._answered:  # an older one says nothing about the server now
             with self._lock:
                 self.timeouts += 1
                 self._probe_at = time.monotonic() + PROBE_EVERY

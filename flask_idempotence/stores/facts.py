@@ -37,6 +37,5 @@ class DatabaseFacts(Facts):
     missing: tuple[str, ...] = ()  #: the name of the table, or of its missing columns
     survives_crash: bool | None = None  #: whether commits outlive a crash of its machine
     durability: str = ""  #: the settings that this depends on, in words
-    expired: int | None = None  #: how many expired rows are still there
     pooled: bool | None = None  #: whether a connection pooler is in front of it
     prepares: bool | None = None  #: whether the application's connections prepare statements

@@ -22,11 +22,11 @@ from .base import (
 )
 from .process import WeakObjects, call_in_children, monotonic
 
-_DUE_A_WRITE = 2  # due entries of the heap that a write removes: more than the one it adds
-_DUE_FOR_ROOM = 4096  # those that a write to a full store removes at most, in some milliseconds
+_DUE_A_WRITE = 2  # a write removes so many due entries of the heap: more than the one it adds
+_DUE_FOR_ROOM = 4096  # a write to a full store removes so many at most, in some milliseconds
 
-# The value of a key: its kind, its owner (of a token: the subject), when it expires, its
-# fingerprint, and what its kind has more: the end of a claim's lease, the bytes of a record.
+# A key has its kind, its owner (a token's is the subject), its end, its fingerprint, and what its
+# kind has more: the end of a claim's lease, the bytes of a record.
 # The collector of cyclic garbage lets go of a plain tuple of such values when it first meets it;
 # objects with attributes would be traversed in each full collection.
 _Held = tuple[str, bytes, float, bytes, Any]
@@ -198,7 +198,7 @@ class MemoryStore(InspectableStore):
                 raise StoreError(f"The memory store is full ({self._max_entries} entries).")
         values[key] = value
         heapq.heappush(heap, (value[_EXPIRES], key))
-        if len(heap) > 2 * len(values) + 1000:  # of keys that were renewed, released or removed
+        if len(heap) > 2 * len(values) + 1000:  # most belong to keys that were renewed or removed
             heap[:] = [(held[_EXPIRES], key) for key, held in values.items()]
             heapq.heapify(heap)
 

@@ -45,7 +45,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.id = os.getpid()
-        # Beside their objects: a `WeakMethod` of a module's object fails when the process exits.
+        # A `WeakMethod` of a module's object fails when the process exits: the object is the key.
         self._methods: weakref.WeakKeyDictionary[object, Callable[[object], None]]
         self._methods = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class _Process:
         self.id = os.getpid()  # last: until then, other threads wait for the lock
 
 
-# The process as its hooks know it: a server that forks in C, such as uWSGI, runs none.
+# Its hooks set it, but a server that forks in C, such as uWSGI, runs none.
 current = _Process()
 
 call_in_children = current.add

@@ -30,7 +30,7 @@ _OF_REDIS = (
     *(f"{transport}+{kind}" for kind in ("sentinel", "cluster") for transport in _TRANSPORTS),
 )
 _WITH_PYMYSQL = "For MySQL, pip install pymysql and begin it with mysql+pymysql://"
-# The databases, a driver that is easy to install for each, and the scheme that names it.
+# Each database has a driver that is easy to install, and a scheme that names it.
 _DRIVERS = {
     "sqlite": "Begin it with sqlite:///",
     "postgresql": "For PostgreSQL, pip install 'psycopg[binary]' and begin it with "
@@ -39,7 +39,7 @@ _DRIVERS = {
     "mariadb": _WITH_PYMYSQL,
 }
 
-# The arguments by which the driver of a database limits connecting.
+# A driver limits connecting by these arguments.
 _LIMITS = {
     "psycopg": ("connect_timeout",),
     "psycopg2": ("connect_timeout",),
@@ -53,7 +53,7 @@ _REDIS = "|".join(map(re.escape, _OF_REDIS))
 _NO_NUMBER = r"/(?![0-9]*/?(\?|$))"
 _NUMBER = "the database of Redis is a number, such as the 0 of redis://localhost:6379/0."
 
-# How a URI with a mistake begins, its scheme in small letters, and the remedy.
+# So begins a URI with a mistake, its scheme in small letters; the remedy stands beside it.
 _MISTAKES = (
     (
         "memory:/*[^/]",
@@ -145,16 +145,12 @@ def sql_store_class() -> type[SqlStore]:
     return SqlStore
 
 
-def _memory_store_at(_: str, **options: Any) -> MemoryStore:
-    return MemoryStore(**options)
-
-
 def _redis_store_at(uri: str, **options: Any) -> Store:
     from .redis.clients import deployment_at
     from .redis.store import RedisStore
 
     deployment, own = deployment_at(uri, options)
-    return RedisStore(deployment, **own)  # type: ignore[arg-type]  # not the public type
+    return RedisStore(deployment, **own)  # type: ignore[arg-type]  # the public type is another
 
 
 def _sql_store_at(uri: str, *, deadline: float = 1.0, **options: Any) -> SqlStore:
@@ -208,9 +204,9 @@ def _relax(connection: DBAPIConnection, _record: object) -> None:
         connection._read_timeout = None  # noqa: SLF001 - of PyMySQL
 
 
-# The stores: the schemes of each, a pattern that may follow them, and its opener.
+# A store has schemes, a pattern that may follow them, and an opener.
 _STORES: tuple[tuple[tuple[str, ...], str, Callable[..., Store]], ...] = (
-    (("memory",), "", _memory_store_at),
+    (("memory",), "", lambda _, **options: MemoryStore(**options)),
     (_OF_REDIS, "", _redis_store_at),
     (tuple(_DRIVERS), r"(\+\w+)?", _sql_store_at),
 )

@@ -38,7 +38,7 @@ class _Ahead:
         return self._clock() + self.seconds
 
 
-# It stays ahead after a test: leases and log throttles need a clock that never goes back.
+# This one stays ahead after a test: leases and log throttles need a clock that never goes back.
 _monotonic = _Ahead(monotonic)
 
 
@@ -84,7 +84,7 @@ class MovableClock:
         while busy := [(at, keeper) for keeper in keepers if (at := keeper.due_at()) < end]:
             step = max(min(at for at, _ in busy) - _monotonic(), _SHORTEST_STEP)
             self._move(min(step, end - _monotonic()), [keeper for _, keeper in busy])
-            # Those that follow another clock stay due: leave them out.
+            # Keepers that follow another clock stay due: leave them out.
             stuck = {keeper for _, keeper in busy if keeper.due_at() <= _monotonic()}
             keepers = [keeper for keeper in keepers if keeper not in stuck]
         self._move(end - _monotonic(), keepers)
@@ -95,7 +95,7 @@ class MovableClock:
                 clock.seconds += max(0.0, seconds)
             self._moved.notify_all()
         for keeper in keepers:
-            keeper.tick()  # which also wakes its thread: that waits by the old time
+            keeper.tick()  # it also wakes the thread, which waits by the old time
 
     def _sleep(self, seconds: float) -> None:
         end = _monotonic() + seconds

@@ -102,8 +102,8 @@ def serve_script(filename: str, **_: str) -> Response:
     """Serve the script, cacheable for a year where the address names its present version."""
     if filename not in _SCRIPTS:
         abort(404)
-    # By a machine's own table of types, a browser may refuse to run it. It is not sent as a file:
-    # with X-Sendfile, the server in front would search for it.
+    # A machine's own table may have a type with which a browser refuses to run it. It is not sent
+    # as a file: with X-Sendfile, the server in front would search for it.
     response = current_app.response_class(_content_of(filename), mimetype="text/javascript")
     version = version_of(filename)
     is_present = request.args.get("v") == version

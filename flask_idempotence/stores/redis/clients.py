@@ -102,6 +102,6 @@ def _cluster(
 ) -> Deployment:
     if pool.connection_kwargs.get("db"):
         raise ConfigurationError("A Redis Cluster has only database 0: leave db out.")
-    # The cluster client's own function upon connecting is about its parser and its replicas.
+    # The cluster client connects with a function of its own, for its parser and its replicas.
     factory = ConnectionFactory(pool, redis_connect_func=on_connect)
     return Cluster(addresses, factory.connect, remap)

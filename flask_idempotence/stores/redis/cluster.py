@@ -23,7 +23,7 @@ _SLOTS, _ASKING = pack("CLUSTER", "SLOTS"), pack("ASKING")
 
 _PAUSE = 0.05  # seconds to wait for a cluster that is changing
 _FREE_HOPS = 5  # redirections without a pause; beyond that, two nodes may redirect to each other
-_SHARES = 3  # of the time to fetch the table, a node gets one and the operation another
+_SHARES = 3  # a node gets one share of the time to fetch the table, the operation another
 
 
 class Cluster(Deployment):
@@ -81,7 +81,7 @@ class Cluster(Deployment):
                     self._slots[int(slot)] = target
             elif code not in {"CLUSTERDOWN", "READONLY", "TRYAGAIN"}:
                 break
-            if code != "ASK":  # which is about a single key
+            if code != "ASK":  # an ASK is about a single key
                 self._is_stale = True
             if (target is None or hops >= _FREE_HOPS) and not deadline.pause(_PAUSE):
                 break
@@ -108,7 +108,7 @@ class Cluster(Deployment):
         self._is_stale = False
         problem: Exception = RedisConnectionError("No node of the cluster returns its slots.")
         nodes = sorted(self._nodes(), key=_last_failure)
-        before = deadline.now.may_have_arrived  # of the operation, whose question this is not
+        before = deadline.now.may_have_arrived  # the operation has not sent this question
         for index, node in enumerate(nodes):
             try:
                 with deadline.limit(deadline.left() / (min(len(nodes) - index, _SHARES) + 1)):

@@ -16,8 +16,8 @@ from ..base import TimeLimit
 class Operation(NamedTuple):
     """An operation under way; times are seconds, by the monotonic clock."""
 
-    at: float = float("inf")  # when its time is over
-    length: float = float("inf")  # its time in all
+    at: float = float("inf")  # its time ends then
+    length: float = float("inf")  # it had so much time in all
     is_short: bool = False  # it has less time than usual: breakers neither stop nor count it
     may_have_arrived: bool = False  # an earlier attempt was sent, and its effect is unknown
 

@@ -22,10 +22,10 @@ from .node import Address, CircuitOpenError, Node, Quorum
 
 _ATTEMPTS = 2  # to send a repeatable command: the first idle connection may be lost already
 
-_SHARES = 3  # of the time that is left: a sentinel gets one, the next ones and the primary two
+_SHARES = 3  # a sentinel gets one share of the time, the next ones and the primary two
 
-# Seconds after which a sentinel's answer is asked for again: a primary that was frozen and wakes
-# up may not know yet that another one has taken its place.
+# After so many seconds the sentinel is asked again: a primary that was frozen and wakes up may
+# not know yet that another one has taken its place.
 _MOST_AGE = 1.0
 
 P = ParamSpec("P")
@@ -188,7 +188,7 @@ class _Asked(Redis):
         self._connect = ConnectionFactory(client.connection_pool).connect
         self._address = "{host}:{port}".format_map(client.connection_pool.connection_kwargs)
 
-    def __repr__(self) -> str:  # for the error that no sentinel answers
+    def __repr__(self) -> str:  # the error that no sentinel answers shows it
         return self._address
 
     def execute_command(self, *words: Reply, **options: Reply) -> Reply:
@@ -208,7 +208,9 @@ class SentinelService(Deployment):
 
     def __init__(self, manager: Any, service: str, connect: Callable[..., Link]) -> None:
         super().__init__(self._connect)
-        self._manager = copy.copy(manager)  # with its way to choose, and an address that it forces
+        self._manager = copy.copy(
+            manager
+        )  # it has its own way to choose, and may force an address
         self._manager.sentinels = [_Asked(each) for each in manager.sentinels]
         self._service = service
         self._connect_to = connect
@@ -260,7 +262,7 @@ class SentinelService(Deployment):
         # https://redis.io/docs/latest/develop/reference/sentinel-clients/
         [role] = connection.exchange(pack("ROLE"), 1)
         if isinstance(role, ResponseError):
-            if error_code(role) != "NOPERM":  # without permission there is no check
+            if error_code(role) != "NOPERM":  # a user without the permission checks nothing
                 raise role
         elif role[:1] != [b"master"]:
             raise RedisConnectionError("The server that a sentinel named is no primary.")

@@ -111,16 +111,18 @@ class DeadlinedSocket:
         self.unread = b""  # what came behind the replies that have been read
         self.has_input = has_input(connected.fileno())
         self._socket = connected
-        self._deadline_set = 0.0  # for the socket's next wait
+        self._deadline_set = 0.0  # the socket's next wait has it
 
     def sendall(self, data: bytes) -> None:
         self._socket.settimeout(deadline.left())
         if len(data) <= _AT_ONCE:
             self._socket.sendall(data)
-            self._deadline_set = deadline.at  # which is enough for the first wait as well
+            self._deadline_set = deadline.at  # the first wait has it, too
             return
         rest = memoryview(data)
-        while rest := rest[self._socket.send(rest) :]:  # that of TLS has a time-out for each part
+        while rest := rest[
+            self._socket.send(rest) :
+        ]:  # sendall of TLS has a time-out for each part
             self._socket.settimeout(deadline.left())
         self._deadline_set = 0.0
 
@@ -130,7 +132,7 @@ class DeadlinedSocket:
         self.unread = data[end:]
         return data[:end]
 
-    def recv_into(self, buffer: bytearray) -> int:  # for hiredis
+    def recv_into(self, buffer: bytearray) -> int:  # hiredis calls it
         line = self.recv(len(buffer))
         buffer[: len(line)] = line
         return len(line)
@@ -183,7 +185,7 @@ class TlsContext:
     def __init__(self) -> None:
         self._made: tuple[_Version | None, ssl.SSLContext | None] = (None, None)
         self._begin()
-        call_in_children(self._begin)  # of which no thread would release the lock
+        call_in_children(self._begin)  # no thread of a child would release the lock
 
     def _begin(self) -> None:
         self._making = threading.Lock()
@@ -237,7 +239,7 @@ class Link(_Base):  # type: ignore[misc]  # known at run time only
     """
 
     tls: TlsContext
-    has_address: bool  # not the way of a class of the application's own, nor a socket file
+    has_address: bool  # it connects as redis-py does, and not to a socket file
     over: DeadlinedSocket
 
     def __init__(self, **settings: Any) -> None:
@@ -297,7 +299,7 @@ class ConnectionFactory:
 
     def __init__(self, pool: ConnectionPool, **changes: object) -> None:
         base = pool.connection_class
-        if issubclass(base, SentinelManagedConnection):  # which asks sentinels in its own way
+        if issubclass(base, SentinelManagedConnection):  # it asks sentinels in its own way
             base = SSLConnection if issubclass(base, SSLConnection) else Connection
         ways = (Connection._connect, SSLConnection._connect)  # noqa: SLF001 - the same as above
         parts = {"tls": TlsContext(), "has_address": base._connect in ways}  # noqa: SLF001

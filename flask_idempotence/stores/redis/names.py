@@ -23,7 +23,7 @@ from ..process import call_in_children, start_daemon
 from .deadlines import deadline
 
 Question = tuple[str, int, int]  # a host, a port, and the family of addresses, 0 for any
-Address = tuple[Any, ...]  # as `socket.getaddrinfo` returns it
+Address = tuple[Any, ...]  # `socket.getaddrinfo` returns them
 _GRACE = 0.05  # seconds that a new look-up has before earlier addresses are tried
 _LEAST = 0.3  # seconds that an address has to answer, at least, if the deadline leaves them
 
@@ -38,7 +38,7 @@ class Names:
     def __init__(self) -> None:
         self.found: dict[Question, list[Address]] = {}
         self._begin()
-        call_in_children(self._begin)  # without the threads of the parent
+        call_in_children(self._begin)  # a child lacks the threads of its parent
 
     def _begin(self) -> None:
         self._lock = threading.Lock()

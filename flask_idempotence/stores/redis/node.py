@@ -50,7 +50,7 @@ class Node:
     def __init__(self, connect: Callable[..., Link], host: str = "") -> None:
         self.connect = connect
         self.host = host
-        self.failed_at: float = 0.0  # on the monotonic clock
+        self.failed_at: float = 0.0  # the monotonic clock has measured it
         self._breaker = CircuitBreaker()
         self._replicas_breaker = CircuitBreaker()
         self.forget()
@@ -118,7 +118,7 @@ class Node:
             self._count_failure(error, started)
             has_waited = time.monotonic() - started >= deadline.now.length * _FAIR_SHARE
             if isinstance(error, RedisTimeoutError) and has_waited:
-                self.drop_idle()  # likewise; connecting may have taken the most of the time
+                self.drop_idle()  # they may be slow, too, unless connecting took most of the time
             if not isinstance(error, _REFUSE_ALL):
                 deadline.update(may_have_arrived=True)
             raise

@@ -47,10 +47,10 @@ TAKE_TOKEN = Script("take_token", written=(1, 2), repeatable=False)
 RENEW, RELEASE = Script("renew"), Script("release")
 DISCARD = Script("discard", repeatable=False)
 
-_OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}  # of a script that writes only for the owner
+_OUTCOMES = {0: Outcome.STALE, 1: Outcome.OK}  # a script that writes for the owner only
 
 _MAX_REPLICAS = 1000
-_MAX_DIGITS = 15  # of a hold after a crash: Lua's numbers are not exact beyond that
+_MAX_DIGITS = 15  # a longer hold after a crash is not exact as a number of Lua
 _BEFORE_REDIS_7 = "syntax error"  # a server before 7 does not allow SET with NX and GET
 
 _PTTL = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%b\r\n"

@@ -54,7 +54,7 @@ _REMEDY = (
     "'flask idempotence init-db', or your migration."
 )
 
-# The oldest versions that will do: SQLite 3.35 is the first with RETURNING.
+# Older versions will not do: SQLite 3.35 is the first with RETURNING.
 OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0), "PostgreSQL": (12,), "SQLite": (3, 35)}
 
 _RACES = 10  # the most attempts at a claim: at each, a conflicting row has appeared or vanished
@@ -141,7 +141,7 @@ def trouble_of(error: BaseException, dialect: Dialect) -> Trouble:
         return Trouble.UNKNOWN  # no error of the database's: of the driver, or of its socket
     trouble = dialect.trouble(error.orig)
     if trouble is Trouble.UNKNOWN and isinstance(error, DataError | ProgrammingError):
-        return Trouble.REFUSED  # by the driver already
+        return Trouble.REFUSED  # the driver has refused it
     return trouble
 
 
@@ -163,14 +163,12 @@ class Dialect(ABC):
     `_on_conflict`, `_returning` and `_has_written`.
     """
 
-    # The attribute of an `INSERT` that stands for the row it would have inserted.
+    # An `INSERT` has the row that it would have inserted under this name.
     _new_row = "excluded"
 
-    # A query for roughly how many rows there are, with `name` for the table's.
-    count: sa.Executable
-    # A query for facts by their names, and the server's `clock` in seconds since 1970.
-    _facts: sa.Executable
-    _schema: sa.TextClause  # a query for the schema of the table, by its `name` on a connection
+    count: sa.Executable  # counts the rows of the table `name`, roughly
+    _facts: sa.Executable  # selects facts by their names; `clock` in seconds since 1970
+    _schema: sa.TextClause  # selects the schema of the table `name`
 
     def __init__(self, insert: Callable[[sa.Table], Insert]) -> None:
         self._insert = insert
@@ -199,7 +197,6 @@ class Dialect(ABC):
         """Return the effect of an error of the driver on its statement."""
 
     def facts(self, connection: StoreConnection) -> DatabaseFacts:
-        missing = self._missing_parts(connection.sqlalchemy)
         sent_at = time.time()
         found = dict(connection.sqlalchemy.execute(self._facts).mappings().one())
         here = (sent_at + time.time()) / 2
@@ -208,9 +205,8 @@ class Dialect(ABC):
             version=tuple(int(number) for number in version[:3] if number.isdecimal()),
             oldest=OLDEST[found["product"]],
             survives_crash=bool(found.pop("survives_crash")),
-            missing=missing,
+            missing=self._missing_parts(connection.sqlalchemy),
             clock_ahead=None if clock is None else float(clock) - here,
-            expired=None if missing else connection.sqlalchemy.scalar(statements.COUNT_EXPIRED),
             **found,
         )
 

@@ -43,11 +43,11 @@ _SESSION = (
     "IF(FIND_IN_SET('ANSI_QUOTES', @@sql_mode), 'ANSI_QUOTES,STRICT_ALL_TABLES', "
     "'STRICT_ALL_TABLES'), "
     "innodb_lock_wait_timeout = {lock}, lock_wait_timeout = {lock}"
-    "/*!80000 , max_execution_time = {milliseconds} */"  # of MySQL, and of SELECT only
-    "/*M!100600 , max_statement_time = {seconds} */",  # of MariaDB
+    "/*!80000 , max_execution_time = {milliseconds} */"  # MySQL limits SELECT only
+    "/*M!100600 , max_statement_time = {seconds} */",  # MariaDB limits all
 )
 
-# By the numbers of errors:
+# The numbers of errors are listed in
 # https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
 # https://mariadb.com/kb/en/mariadb-error-code-reference/
 _TROUBLES = {
@@ -136,7 +136,7 @@ class MySQL(Dialect):
         self, insert: Insert, replaced: statements.Columns, where: sa.ColumnElement[bool] | None
     ) -> sa.Insert:
         if where is not None:
-            # A condition for each column. They are assigned from left to right: the condition
+            # Each column has the condition. They are assigned from left to right: the condition
             # holds for as long as `expires`, the last one, has not been assigned.
             unchanged: statements.Columns = {name: _row[name] for name in replaced}
             # Always 1; naming a column keeps the optimizer from folding it.
@@ -238,7 +238,7 @@ def is_outage(number: int) -> bool:
 @compiles(now, "mysql", "mariadb")
 def _now(*_: object, **__: object) -> str:
     # It is the time at which the statement began (SYSDATE would differ from row to row), and does
-    # not depend on the session's time zone: of NOW, an hour in autumn comes twice.
+    # not depend on the session's time zone: NOW has one hour of autumn twice.
     return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)"
 
 

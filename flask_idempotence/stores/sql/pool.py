@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from weakref import WeakSet
 
-from sqlalchemy import Engine, NullPool, Pool, QueuePool, event
+from sqlalchemy import Engine, NullPool, QueuePool, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -65,7 +65,10 @@ class ConnectionPool:
         self._engine = twin_of(engine)
         self._on_late = on_late  # the database answers again
         event.listen(self._engine, "connect", lambda made, of: self._prepare(made, of.info))
-        self._most = _most_of(engine.pool)
+        # SQLAlchemy's kinds of pools have no limit, but for one.
+        pool, self._most = engine.pool, math.inf
+        if isinstance(pool, QueuePool) and pool.size() and pool._max_overflow >= 0:  # noqa: SLF001
+            self._most = pool.size() + pool._max_overflow  # noqa: SLF001
         self._dialect = dialect
         self._seconds = seconds
         self._of_parents: list[StoreConnection] = []
@@ -75,7 +78,7 @@ class ConnectionPool:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._open: WeakSet[StoreConnection] = WeakSet()  # idle or lent
-        self._idle: list[StoreConnection] = []  # also of those who have waited a moment
+        self._idle: list[StoreConnection] = []
         self._waiting: list[Ask] = []  # the longest wait first
         self._attempts: dict[Ask, float] = {}  # to connect, by helpers: since when
 
@@ -309,13 +312,6 @@ def twin_of(engine: Engine) -> Engine:
         _dispatch=engine.pool.dispatch,
     )
     return Engine(pool, engine.dialect, engine.url, hide_parameters=True)
-
-
-def _most_of(pool: Pool) -> float:
-    """Return how many connections a pool allows: of SQLAlchemy's kinds, one has a limit."""
-    if not isinstance(pool, QueuePool) or not pool.size() or pool._max_overflow < 0:  # noqa: SLF001
-        return math.inf
-    return pool.size() + pool._max_overflow  # noqa: SLF001
 
 
 def _close(connection: StoreConnection) -> None:

@@ -41,7 +41,7 @@ _POOLED = "flask_idempotence begin"
 # Key in that `info`: whether the application's connections prepare statements by name.
 _PREPARES = "flask_idempotence prepares"
 
-# By SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html
+# Each SQLSTATE is listed in https://www.postgresql.org/docs/current/errcodes-appendix.html
 _TROUBLES = {
     "40001": Trouble.CONFLICT,  # serialization_failure
     "40P01": Trouble.CONFLICT,  # deadlock_detected
@@ -57,10 +57,10 @@ _TROUBLES = {
 
 
 class PostgreSQL(Dialect):
-    count = sa.text(  # as the table was last analysed
+    count = sa.text(  # ANALYZE has counted them
         "SELECT NULLIF(reltuples::bigint, -1) FROM pg_class WHERE oid = to_regclass(:name)"
     )
-    _schema = sa.text(  # by the `search_path`
+    _schema = sa.text(  # `search_path` decides
         "SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE c.oid = to_regclass(:name)"
     )

@@ -18,13 +18,13 @@ from ..process import call_in_children
 from .dialect import NO_CONTEXT, OLDEST, Dialect, Info, StoreConnection, Trouble
 from .statements import now, table
 
-# KiB of pages that a connection keeps: those of one batch of pruning. SQLite's default is 2000,
+# A connection caches so many KiB of pages: those of one batch of pruning. The default is 2000,
 # though each write of another connection makes them useless.
 _PAGES = 512
 
 _NOT_READY = (
     *("no such table", "no such column", "has no column named", "ON CONFLICT clause"),
-    "NOT NULL constraint failed",  # of a column that is not ours
+    "NOT NULL constraint failed",  # the column is not ours
 )
 
 
@@ -106,5 +106,5 @@ def _now(*_: object, **__: object) -> str:
 
 def _limit_wait(connection: StoreConnection) -> None:
     left = connection.deadline - time.monotonic()
-    # By `execute`, the driver would keep a prepared statement for each number, up to 128.
+    # After `execute`, the driver would keep a prepared statement for each number, up to 128.
     connection.driver.executescript(f"PRAGMA busy_timeout = {max(1, round(left * 1000))}")

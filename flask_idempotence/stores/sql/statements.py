@@ -56,11 +56,11 @@ table = sa.Table(
     # Compared byte by byte, so that the keys of one endpoint are adjacent in the index.
     sa.Column("key", KEY.with_variant(sa.Text(collation="C"), "postgresql"), primary_key=True),
     sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("owner", _HASH, nullable=False),  # of a token: the user it was issued to
+    sa.Column("owner", _HASH, nullable=False),  # a token's is the user it was issued to
     sa.Column("fingerprint", _HASH, nullable=False),
-    sa.Column("lease_ends", sa.BigInteger),  # milliseconds since 1970; of claims only
+    sa.Column("lease_ends", sa.BigInteger),  # milliseconds since 1970; only claims have it
     sa.Column("expires", sa.BigInteger, nullable=False, index=True),  # milliseconds since 1970
-    sa.Column("data", _RECORD),  # of records only
+    sa.Column("data", _RECORD),  # only records have it
     **_OPTIONS,
 )
 """Owners stay in completed rows: an owner that lost the answer to its COMMIT can look it up."""
@@ -93,7 +93,6 @@ _fingerprint = sa.bindparam("this_fingerprint", type_=sa.LargeBinary())
 LIFE = sa.bindparam("life", type_=sa.BigInteger())
 LEASE = sa.bindparam("lease", type_=sa.BigInteger())
 
-# A row that claims a key.
 NEW_CLAIM: Columns = {
     "key": _key,
     "kind": word(CLAIM),
@@ -170,8 +169,6 @@ PRUNE = (
     .where(_row.key.in_(sa.select(DOOMED.cte("doomed").c.key)), ~_is_live)
     .returning(_row.key)
 )
-_some = sa.select(_row.key).where(~_is_live).limit(100_000).subquery()
-COUNT_EXPIRED = sa.select(sa.func.count()).select_from(_some)
 REMOVE = sa.delete(table).where(_row.key == _key)  # a row of any kind
 
 _seen = sa.tuple_(_row.key, _row.kind, _row.owner).in_(sa.bindparam("seen", expanding=True))

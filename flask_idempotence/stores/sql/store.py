@@ -43,7 +43,6 @@ Ts = TypeVarTuple("Ts")
 
 _logger = logging.getLogger("flask_idempotence")
 
-# The databases, by SQLAlchemy's name of their dialect.
 _DIALECTS: dict[str, Callable[[], Dialect]] = {
     "sqlite": SQLite,
     "postgresql": PostgreSQL,
@@ -51,7 +50,7 @@ _DIALECTS: dict[str, Callable[[], Dialect]] = {
     "mariadb": MySQL,
 }
 
-# Seconds before each new attempt after a conflict with another transaction.
+# After a conflict with another transaction, each new attempt waits so many seconds.
 _PAUSES = tuple(0.005 * 2**number for number in range(5))
 
 _PAGE = 500  # keys that a scan reads at a time
@@ -59,7 +58,7 @@ BATCH = 100  # rows that one statement of pruning removes: it locks them for mil
 REST = 0.02  # seconds between two batches, for other writers
 EVERY = 500  # keys that this process writes between two rounds of pruning
 
-_BATCHES = 20  # in a round of pruning: more than was written since the last, so a backlog shrinks
+_BATCHES = 20  # a round of pruning removes more than was written since the last one
 
 
 _limit = TimeLimit()
@@ -265,7 +264,7 @@ class SqlStore(InspectableStore):
         """
         began = time.monotonic()
         deadline = began + min(self._deadline, _limit.cap)
-        counts = self._deadline <= _limit.cap  # with less time, it says little of the database
+        counts = self._deadline <= _limit.cap  # a shorter one says little of the database
         if not self._circuit.allows():
             fail(PoolTimeout("The database does not answer."), Trouble.REFUSED, sent=False)
         pauses = {Trouble.UNKNOWN: [0.0] * repeatable, Trouble.CONFLICT: [*_PAUSES]}

@@ -4,15 +4,11 @@ import sqlite3
 from dataclasses import replace
 
 import pytest
-from helpers.servers.processes import until
-from helpers.store_assertions import claim
 from sqlalchemy import create_engine
 
 from flask_idempotence import ConfigurationError, SqlStore
 from flask_idempotence.stores.facts import DatabaseFacts
 from flask_idempotence.stores.sql import sqlite
-
-EXPIRED = 3
 
 
 @pytest.fixture
@@ -25,10 +21,6 @@ def facts_of():
         opened[:0] = [store.close, engine.dispose]
         if not bare:
             store.create_table()
-            claim(store, "live", 60)
-            for number in range(EXPIRED):
-                claim(store, f"expired {number}", 0.001)
-            assert until(lambda: store.facts()[0].expired == EXPIRED, 10)
         [facts] = store.facts()
         return facts
 
@@ -69,7 +61,6 @@ def test_of_sqlite(facts_of, tmp_path, monkeypatch, journal, synchronous, surviv
         oldest=(3, 35),
         survives_crash=survives,
         durability=f"journal_mode is {journal}, synchronous is {synchronous}",
-        expired=EXPIRED,
     )
 
 
@@ -84,7 +75,6 @@ def test_of_postgresql(facts_of, postgres, driver):
         oldest=(12,),
         survives_crash=False,
         durability="fsync is off, synchronous_commit is on",
-        expired=EXPIRED,
         pooled=False,
         prepares=False,
     )
@@ -100,7 +90,6 @@ def test_of_mariadb(facts_of, mariadb, flush, survives):
         oldest=(10, 6),
         survives_crash=survives,
         durability=f"innodb_flush_log_at_trx_commit is {flush}, sync_binlog is 0",
-        expired=EXPIRED,
     )
 
 
@@ -110,7 +99,7 @@ def test_without_a_table(facts_of, database, request, tmp_path):
     if database != "sqlite":
         url = request.getfixturevalue(database).new_database()
     facts = facts_of(url, bare=True)
-    assert (facts.missing, facts.expired) == (("flask_idempotence",), None)
+    assert facts.missing == ("flask_idempotence",)
 
 
 def test_a_library_of_sqlite_that_is_too_old_is_refused(monkeypatch):
