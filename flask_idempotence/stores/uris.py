@@ -53,7 +53,7 @@ _REDIS = "|".join(map(re.escape, _OF_REDIS))
 _NO_NUMBER = r"/(?![0-9]*/?(\?|$))"
 _NUMBER = "the database of Redis is a number, such as the 0 of redis://localhost:6379/0."
 
-# So begins a URI with a mistake, its scheme in small letters; the remedy stands beside it.
+# So begins a URI with a mistake, its scheme in small letters; the remedy is beside it.
 _MISTAKES = (
     (
         "memory:/*[^/]",
