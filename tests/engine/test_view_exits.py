@@ -185,11 +185,6 @@ def fails_midway():
     raise ValueError("the body failed")
 
 
-def is_killed_midway():
-    yield "one "
-    killed()
-
-
 def changes_its_mind():
     yield "one "
     current_guard.release()
@@ -230,14 +225,6 @@ def test_a_body_that_fails_midway_is_a_failure(guard):
     with pytest.raises(ValueError, match="the body failed"):
         site.submit()
     assert site.runs_after(2) == HOW_OFTEN_IT_RUNS[guard]["failure"]
-
-
-def test_a_body_that_is_killed_holds_until_its_lease_ends(guard):
-    site = stream(guard, body=is_killed_midway, status=500)
-    with pytest.raises(SystemExit):
-        site.submit()
-    assert site.runs_after(2) == 1
-    assert "released" not in site.events
 
 
 def test_a_body_may_release_by_hand_while_it_is_sent(guard):

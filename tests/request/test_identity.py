@@ -12,7 +12,7 @@ import pytest
 from flask import g, request
 from flask.sessions import SecureCookieSession, SessionInterface
 from flask_jwt_extended import JWTManager, create_access_token, jwt_required
-from flask_login import AnonymousUserMixin, LoginManager, UserMixin, login_user
+from flask_login import AnonymousUserMixin, LoginManager
 from helpers.applications.login_apps import CountingApp
 from helpers.apps import make_app
 from werkzeug.local import LocalProxy
@@ -484,16 +484,6 @@ def test_flask_jwt_extended(claim):
     assert jwt_app(optional=True).tells_apart(V4, OTHER_V4)
 
 
-@pytest.mark.parametrize("checked", [True, False])
-def test_flask_jwt_extended_in_a_cookie(checked):
-    """Whether the login check stands outside the guard or, by mistake, nowhere."""
-    counter = jwt_app(
-        checked=checked, JWT_TOKEN_LOCATION=["cookies"], JWT_COOKIE_CSRF_PROTECT=False
-    )
-    users = [by_cookie("access_token_cookie", jwt(counter, user)) for user in "ab"]
-    assert counter.tells_apart(*users)
-
-
 def test_flask_jwt_extended_at_another_place():
     """Where it looks is its own setting, which counts where it has not looked yet."""
     counter = jwt_app(checked=False, JWT_ACCESS_COOKIE_NAME="who", JWT_HEADER_NAME="X-Who")
@@ -506,24 +496,6 @@ def test_the_account_in_the_claims_of_a_token_counts(claim):
     counter = jwt_app()
     tokens = [jwt(counter, "1", **{claim: account}) for account in "ab"]
     assert counter.tells_apart(*[bearer(token) for token in tokens])
-
-
-def test_flask_login_and_its_remember_cookie():
-    class User(UserMixin):
-        def __init__(self, id_):
-            self.id = id_
-
-    counter = CountingApp()
-    LoginManager(counter.app).user_loader(User)
-    counter.app.add_url_rule(
-        "/login/<id_>", "login", lambda id_: str(login_user(User(id_), remember=True))
-    )
-    clients = [counter.app.test_client() for _ in range(2)]
-    for client, user in zip(clients, ("7", "8"), strict=True):
-        client.get(f"/login/{user}")
-    assert counter.tells_apart(*[{"client": client} for client in clients])
-    clients[0].delete_cookie("session")
-    assert counter.verdicts({"client": clients[0]} | OTHER_V4) == ["replay of 200"]
 
 
 def test_flask_login_without_a_loader_knows_nobody():
@@ -649,18 +621,6 @@ def test_a_token_is_not_bound_to_what_changes_before_it_is_spent(issued, spent):
     client = app.test_client(use_cookies=False)
     token = {"Idempotence-Token": client.get("/token", headers=issued).json["token"]}
     assert client.post("/spend", headers=spent | token).status_code == 200
-
-
-def test_a_token_that_was_issued_where_no_login_is_checked_can_be_spent_where_one_is():
-    """The route of tokens verifies no JWT; the header is the same at both."""
-    counter = jwt_app()
-    spend = jwt_required()(one_time_token()(lambda: "spent"))
-    counter.app.add_url_rule("/spend", "spend", spend, methods=["POST"])
-    ann, bob = ({"Authorization": f"Bearer {jwt(counter, user)}"} for user in ("ann", "bob"))
-    client = counter.app.test_client()
-    token = {"Idempotence-Token": client.get("/token", headers=ann).json["token"]}
-    statuses = [client.post("/spend", headers=who | token).status_code for who in (bob, ann)]
-    assert statuses == [403, 200]
 
 
 # Hashes

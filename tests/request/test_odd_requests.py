@@ -1,8 +1,6 @@
 """Whatever a client, a server or a hook makes of a request: no error of ours, no wrong verdict."""
 
 import decimal
-import gzip
-import io
 import json
 from uuid import UUID
 
@@ -18,7 +16,6 @@ from werkzeug.routing import BaseConverter
 from flask_idempotence import (
     ConfigurationError,
     RedisStore,
-    idempotent,
     no_repeat_submit,
     one_time_token,
 )
@@ -150,45 +147,6 @@ def test_a_body_that_a_hook_has_eaten_is_an_error_and_no_repeat(eat, content_typ
 
     with pytest.raises(ConfigurationError, match="was read before its guard"):
         send(app, body, content_type, CHUNKED if chunked else {"CONTENT_LENGTH": str(len(body))})
-
-
-DECOMPRESSING = {
-    "lock": LOCK,
-    "lock by function": no_repeat_submit(60, key=lambda: request.headers["Idempotency-Key"]),
-    "key": idempotent(),
-    "key alone": idempotent(compare=False),
-    "at-most-once": idempotent(compare=False, guarantee="at-most-once"),
-}
-
-
-@pytest.mark.parametrize("place", ["stream", "environ"])
-@pytest.mark.parametrize("guard", DECOMPRESSING)
-def test_a_body_that_a_hook_decompresses_has_another_length_than_announced(guard, place):
-    app = app_with(lambda: request.json, DECOMPRESSING[guard])
-
-    @app.before_request
-    def decompress():
-        if place == "stream":
-            request.stream = gzip.GzipFile(fileobj=request.stream)
-        else:
-            source = request.environ["wsgi.input"]
-            request.environ["wsgi.input"] = gzip.GzipFile(fileobj=source)
-
-    for key, sent in {"short": {"a": 1}, "long": {"a": "x" * 3000}}.items():
-        body = gzip.compress(json.dumps(sent).encode())
-        how = {"wsgi.input_terminated": True, "CONTENT_LENGTH": str(len(body))}  # as Gunicorn says
-        answer = send(app, body, JSON, how, {"Idempotency-Key": key})
-        assert (answer.status_code, answer.json) == (200, sent)
-
-
-def test_a_body_that_a_hook_reads_and_puts_back_counts():
-    app = app_with(lambda: request.json, LOCK)
-
-    @app.before_request
-    def put_back():
-        request.environ["wsgi.input"] = io.BytesIO(request.environ["wsgi.input"].read())
-
-    assert statuses(app, b'{"a": 1}', b'{"a": 1}', b'{"a": 2}') == [200, 409, 200]
 
 
 # Headers, queries, places
