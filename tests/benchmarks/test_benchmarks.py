@@ -12,7 +12,6 @@ from flask_idempotence import SqlStore
 
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT), str(ROOT / "benchmarks")]
-from measuring import against  # noqa: E402 - it is beside the tests
 from measuring.aims import aim, table_of  # noqa: E402 - it is beside the tests
 from measuring.command import PAGE, finish  # noqa: E402 - the same
 from measuring.pages import replace_part  # noqa: E402 - the same
@@ -45,35 +44,6 @@ def test_variants_are_compared_by_their_medians():
     other = Variant("other", None, list, blocks=[[20, 20, 90], [24, 24, 90]])
     assert ratio(one, other).median == pytest.approx(1.5)
     assert difference(one, other).median == 12
-
-
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a distribution has no commits")
-def test_two_trees_take_turns(monkeypatch, capsys):
-    seen = []
-
-    def measure(tree, arguments):
-        assert (tree / "flask_idempotence" / "__init__.py").exists()
-        assert arguments == ["--requests", "7"]
-        seen.append(tree)
-        return {"lock / by hand": 1.2 if tree == ROOT else 1.5 + len(seen) / 10}
-
-    monkeypatch.setattr(against, "_measure", measure)
-    against.compare_with("HEAD", 2, ["--requests", "7"])
-    assert [tree == ROOT for tree in seen] == [True, False, False, True]
-    assert not seen[1].exists()
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert line.split() == [
-        "lock",
-        "/",
-        "by",
-        "hand",
-        "1.200",
-        "1.750",
-        "0.686",
-        "(0.667",
-        "to",
-        "0.706)",
-    ]
 
 
 @pytest.fixture(params=["redis", "sqlite", "postgresql"])

@@ -16,34 +16,8 @@ from flask_idempotence import (
     SqlStore,
     idempotent,
     no_repeat_submit,
-    one_time_token,
 )
 from flask_idempotence.signals import completed, released
-
-
-def test_guards_of_other_kinds_stand_outside_and_inside(pay_app):
-    site = pay_app()
-    statuses = iter([422, 201])
-
-    @site.app.post("/nested")
-    @no_repeat_submit(interval=30)
-    @one_time_token(restore_on_failure=True)
-    @idempotent(within=site.session)
-    def nested():
-        return str(pay(site.session)), next(statuses)
-
-    client = site.app.test_client()
-
-    def send(key):
-        token = client.get("/token").json["token"]
-        headers = {"Idempotency-Key": key, "Idempotence-Token": token}
-        return client.post("/nested", headers=headers)
-
-    assert send("one").status_code == 422
-    assert site.count() == 0
-    assert send("two").status_code == 201
-    assert send("two").json["type"].endswith("repeat-submit")
-    assert site.amounts() == [3]
 
 
 def test_a_refusal_within_is_no_result_under_any_status(pay_app):

@@ -83,19 +83,6 @@ def test_a_result_that_is_none_of_json_is_rolled_back(pay_app):
     assert site.count() == 0
 
 
-def test_a_decorated_function_is_committed_once_for_each_id(pay_app):
-    site = pay_app()
-
-    @site.idempotence.once("jobs", key=lambda number: number, within=site.session)
-    def work(number):
-        pay(site.session, number)
-        return {"number": number}
-
-    with site.app.app_context():
-        assert [work(number)["number"] for number in (5, 5, 6)] == [5, 5, 6]
-    assert site.amounts() == [5, 6]
-
-
 def test_switched_off_a_block_is_committed_and_rolled_back_all_the_same(pay_app):
     site = pay_app(settings={"IDEMPOTENCE_ENABLED": False})
     with site.app.app_context():

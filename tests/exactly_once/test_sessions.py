@@ -128,23 +128,6 @@ def test_an_error_handler_may_roll_back_and_write_of_its_own(pay_app, where):
         assert (site.amounts(), site.runs) == ([7], 1)
 
 
-def test_the_work_of_an_error_handler_stays_pending_until_it_commits_it(pay_app):
-    def view(session):
-        pay(session)
-        raise ValueError("no funds")
-
-    def handle(error):
-        pay(site.session, 7)
-        return "no funds", 503
-
-    site = pay_app(view, handlers={ValueError: handle}, deadline=0.5)
-    pending = []
-    site.app.after_request(
-        lambda response: pending.append(site.session().in_transaction()) or response
-    )
-    assert (site.post().status_code, site.amounts(), pending) == (503, [], [True])
-
-
 def test_a_view_may_report_an_exception_that_it_has_handled(pay_app):
     def view(session):
         pay(session)

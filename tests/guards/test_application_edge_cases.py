@@ -5,11 +5,10 @@ import gc
 import threading
 
 import pytest
-from flask import Response, abort, copy_current_request_context, request
+from flask import Response, abort, copy_current_request_context
 from helpers.apps import Site, fail, make_app
 
 from flask_idempotence import (
-    idempotent,
     no_repeat_submit,
 )
 
@@ -95,31 +94,3 @@ def test_the_garbage_collector_may_find_a_dropped_response_anywhere():
     finally:
         gc.set_threshold(*before)
     assert not thread.is_alive(), "deadlock"
-
-
-ORDERS = [f"{number:08x}-0000-4000-8000-000000000000" for number in (1, 2)]
-
-
-@pytest.mark.parametrize(
-    "guard",
-    [
-        idempotent(required=True, key=lambda: request.view_args["order"], compare=False),
-        idempotent(compare=lambda: [request.view_args["order"]]),
-        no_repeat_submit(60, key=lambda: request.view_args["order"]),
-        no_repeat_submit(60, key=lambda: ["pay", request.view_args["order"]], shared=True),
-    ],
-)
-def test_a_uuid_of_the_path_is_a_value_like_any_other(guard):
-    app, runs = make_app(), []
-    app.add_url_rule(
-        "/<uuid:order>",
-        "pay",
-        guard(lambda order: str(len(runs.append(1) or runs))),
-        methods=["POST"],
-    )
-    client = app.test_client()
-    answers = [
-        client.post(f"/{order}", headers={"Idempotency-Key": order}) for order in ORDERS * 2
-    ]
-    assert [answer.status_code in (200, 409) for answer in answers] == [True] * 4
-    assert len(runs) == 2

@@ -5,12 +5,10 @@ import logging
 import logging.handlers
 
 import pytest
-from flask import Response, stream_with_context
 from helpers.apps import Site, make_app
 
-from flask_idempotence import current_guard, idempotent, no_repeat_submit, one_time_token
+from flask_idempotence import current_guard, idempotent, no_repeat_submit
 from flask_idempotence.logs import LogFilter
-from flask_idempotence.testing import token_for
 
 business = logging.getLogger("tested.business")
 
@@ -98,21 +96,3 @@ def test_behind_a_queue_the_marks_of_the_request_stay():
     Site(lambda: str(LogFilter().filter(record)), "lock").submit()
     LogFilter().filter(record)  # by the handler in the queue's thread
     assert record.idempotence_mode == "lock"
-
-
-def test_a_body_that_is_still_being_made_bears_the_key_of_the_innermost_guard(written):
-    app = make_app()
-
-    @app.post("/")
-    @no_repeat_submit
-    @one_time_token()
-    def view():
-        def body():
-            business.info("streaming")
-            yield "done"
-
-        return Response(stream_with_context(body()))
-
-    headers = {"Idempotence-Token": token_for(app.test_client())}
-    app.test_client().post("/", headers=headers, buffered=True)
-    assert written()[0].startswith("token ")

@@ -3,6 +3,7 @@
 import logging
 import re
 from enum import IntEnum
+from uuid import UUID
 
 import pytest
 from flask import abort, request
@@ -15,6 +16,8 @@ from flask_idempotence import ConfigurationError, KeyInvalid, idempotent
 from flask_idempotence.request.key_header import parse_key
 
 pytestmark = pytest.mark.usefixtures("no_collection")
+
+A_UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 
 PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 
@@ -118,7 +121,7 @@ class Colour(IntEnum):
 
 
 FOUND = {
-    **{repr(key): key for key in ("delivery 7", 7, -7, 0, "ключ", "\0", Colour.RED)},
+    **{repr(key): key for key in ("delivery 7", 7, -7, 0, "ключ", "\0", Colour.RED, UUID(A_UUID))},
     "the longest text": "k" * 255,
     "nothing": None,
     "an empty text": "",
@@ -223,8 +226,7 @@ def stored_in(keyed, server):
 
 # A pattern that keys must match: by a setting, or at a route
 
-UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-A_UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+PATTERN = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 NOT_UUIDS = ["order-1", A_UUID + "0", "0" + A_UUID, A_UUID.replace("-", ""), f"{A_UUID}\\n"]
 NO_PATTERNS = {
     "empty": "",
@@ -239,7 +241,11 @@ NO_PATTERNS = {
 
 class TestAPattern:
     @pytest.mark.parametrize(
-        "options", [{"settings": {"IDEMPOTENCE_KEY_PATTERN": UUID}}, {"key_pattern": UUID}]
+        "options",
+        [
+            {"settings": {"IDEMPOTENCE_KEY_PATTERN": PATTERN}},
+            {"key_pattern": PATTERN},
+        ],
     )
     def test_a_key_must_match_it_as_a_whole(self, options):
         keyed = KeyedApp(**options)
@@ -254,11 +260,11 @@ class TestAPattern:
         assert answer.json["detail"].endswith(" the regular expression .{20,}")
         assert "secret" not in answer.text
         messages = {"IDEMPOTENCE_MESSAGES": {"key-invalid": "Send a UUID."}}
-        answer = KeyedApp(key_pattern=UUID, settings=messages).send()
+        answer = KeyedApp(key_pattern=PATTERN, settings=messages).send()
         assert answer.json["detail"] == "Send a UUID."
 
     def test_the_pattern_of_the_route_wins_over_the_setting(self):
-        keyed = KeyedApp(settings={"IDEMPOTENCE_KEY_PATTERN": UUID}, key_pattern="a|bc")
+        keyed = KeyedApp(settings={"IDEMPOTENCE_KEY_PATTERN": PATTERN}, key_pattern="a|bc")
         keys = ["a", "bc", "abc", A_UUID]
         found = keyed.verdicts(*({"key": key} for key in keys))
         assert found == [200, 200, "key-invalid", "key-invalid"]
@@ -268,7 +274,7 @@ class TestAPattern:
         keyed = KeyedApp(key=lambda: request.json["id"], key_pattern=r"\d{4}")
         found = keyed.verdicts(*({"json": {"id": sent}} for sent in ids), key=None)
         assert found == [200, "key-invalid", "key-invalid"]
-        settings = {"IDEMPOTENCE_KEY_PATTERN": UUID}
+        settings = {"IDEMPOTENCE_KEY_PATTERN": PATTERN}
         keyed = KeyedApp(settings=settings, key="Idempotence-Token")
         token = keyed.app.test_client().get("/token").json["token"]
         assert keyed.verdicts({"key": None, "headers": {"Idempotence-Token": token}}) == [200]

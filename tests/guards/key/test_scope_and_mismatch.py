@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from uuid import UUID
 
 import pytest
 from flask import abort, request
@@ -122,7 +123,7 @@ class TestAFunctionCompares:
         assert found == [200, "replay of 200", "key-reused", "replay of 200"]
 
     def test_values_of_different_types_differ(self):
-        values = [1, 1.0, "1", [1], {"1": 1}, None, True]
+        values = [1, 1.0, "1", [1], {"1": 1}, None, True, UUID(int=1), [UUID(int=2)]]
         keyed = keyed_app(lambda: values[int(request.args["n"])])
         found = keyed.verdicts(*({"query_string": f"n={n}"} for n in range(len(values))))
         assert found == [200] + ["key-reused"] * (len(values) - 1)

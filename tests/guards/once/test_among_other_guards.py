@@ -68,27 +68,6 @@ def test_signals_tell_what_happened_with_the_scope_for_the_endpoint(once_app):
     assert {len(told["key"]) for _, told in told.events} == {12}
 
 
-def test_the_commands_know_the_mode(once_app):
-    def invoke(*arguments):
-        done = once_app.app.test_cli_runner().invoke(args=["idempotence", *arguments])
-        assert done.exit_code == 0, done.output
-        return [line.split("\t") for line in done.stdout.splitlines()]
-
-    once_app.word()
-    once_app.word("2", scope="mail")
-    with once_app.app.app_context(), once_app.once("3"):
-        counted = [row[:5] for row in invoke("stats", "--mode", "once")]
-        assert ["once", "invoice", "1", "0", "1"] in counted
-        assert ["once", "mail", "0", "0", "1"] in counted
-        [row] = invoke("inspect", current_guard.key)
-        assert row[1:4] == ["once", "invoice", "live"]
-        invoke("purge", "--mode", "once", "--endpoint", "mail", "--yes")
-        assert once_app.word("2", scope="mail") == "first"
-        invoke("purge", "--mode", "once", "--yes")
-        assert once_app.word("3") == "running"
-    assert [once_app.word(), once_app.word("3")] == ["first", "done"]
-
-
 def answer_of(once_app):
     @once_app.app.post("/")
     def view():
@@ -96,23 +75,6 @@ def answer_of(once_app):
             return {"result": job.result}
 
     return once_app.app.test_client().post("/")
-
-
-def test_running_that_nobody_catches_answers_a_request_by_the_settings():
-    once_app = OnceApp(
-        IDEMPOTENCE_PROBLEM_BASE="https://shop.test/",
-        IDEMPOTENCE_DUPLICATE_STATUS=200,  # it is not done: no duplicate
-    )
-    with once_app.app.app_context(), once_app.once():
-        answer = answer_of(once_app)
-    assert (answer.status_code, answer.headers["Retry-After"]) == (409, "1")
-    assert answer.content_type == "application/problem+json"
-    assert answer.json == {
-        "type": "https://shop.test/key-in-progress",
-        "title": "Operation in progress",
-        "status": 409,
-        "detail": "This operation is being carried out already. Try again soon.",
-    }
 
 
 def test_a_result_that_is_not_stored_answers_by_the_settings():
