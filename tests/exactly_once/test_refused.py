@@ -6,11 +6,12 @@ from contextlib import closing, suppress
 
 import pytest
 from flask import got_request_exception
+from helpers.apps import no_answer
 from helpers.payment_database import Payment, PaymentApp, errors_as_text, metadata, pay, payments
 from sqlalchemy import create_engine, event, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
-from flask_idempotence import ConfigurationError, StoreError, StoreUnavailable
+from flask_idempotence import ConfigurationError, StoreUnavailable
 from flask_idempotence.exactly_once.writes import may_write
 
 
@@ -204,14 +205,11 @@ def test_a_refused_commit_is_reported_with_its_cause(tmp_path, monkeypatch, test
 
 
 def test_after_a_refused_commit_any_error_of_the_store_leaves_it_refused(pay_app, monkeypatch):
-    def away(*_):
-        raise StoreError("away", sent=False)
-
     def broken(*_):
         raise ConnectionResetError
 
     site = pay_app()
-    monkeypatch.setattr(site.store, "complete_in", away)
+    monkeypatch.setattr(site.store, "complete_in", no_answer)
     monkeypatch.setattr(site.store, "release", broken)  # the claim cannot be freed
     assert site.post().status_code == 503
     block = site.idempotence.once("jobs", 1, within=site.session)

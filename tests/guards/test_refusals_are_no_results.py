@@ -3,7 +3,7 @@
 import functools
 
 import pytest
-from helpers.apps import make_app
+from helpers.apps import make_app, no_answer
 from helpers.http_transcripts import BLOCK, TranscriptClient
 from helpers.refusal_cases import REFUSAL_CASES, RefusalCase
 from helpers.repository import REFERENCE, REFUSALS, section
@@ -11,7 +11,6 @@ from werkzeug.exceptions import HTTPException
 
 from flask_idempotence import (
     Refusal,
-    StoreError,
     idempotent,
     no_repeat_submit,
     one_time_token,
@@ -25,10 +24,6 @@ OUTER = {
 }
 
 
-def broken(*_):
-    raise StoreError("away", sent=False)
-
-
 def case_of(slug):
     """Return the case of a refusal, and the text of its request."""
     if slug != "store-unavailable":
@@ -36,7 +31,7 @@ def case_of(slug):
         return REFUSAL_CASES[slug](), sent[2]
     case = REFUSAL_CASES["token-spent"]()
     # The store answers the outer guard, and fails the inner one.
-    case.store.take_token = broken
+    case.store.take_token = no_answer
     return case, "POST /checkout HTTP/1.1\nIdempotence-Token: <token>\n\n"
 
 

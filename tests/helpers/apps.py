@@ -11,6 +11,7 @@ from flask_idempotence import (
     Idempotence,
     LeaseLost,
     MemoryStore,
+    StoreError,
     claimed,
     completed,
     current_guard,
@@ -133,6 +134,18 @@ WERKZEUG_REFUSES_EQUAL_RULES = hasattr(werkzeug.routing.exceptions, "DuplicateRu
 """Since Werkzeug 3.2: a route at the token URL is an error that names both where it is added."""
 
 
+class Runs(int):
+    """How often a view ran, which a failed assertion prints with the answers."""
+
+    def __new__(cls, runs, answers):
+        counted = super().__new__(cls, runs)
+        counted.answers = answers
+        return counted
+
+    def __repr__(self):
+        return f"{int(self)} after the answers {self.answers}"
+
+
 class Site(GuardedApp):
     """One guarded view, which is always sent the same request, with always the same token."""
 
@@ -153,10 +166,13 @@ class Site(GuardedApp):
 
     def runs_after(self, submits):
         """Submit so many times, whatever comes back, and return how often the view ran."""
+        answers = []
         for _ in range(submits):
-            with contextlib.suppress(Exception):
-                self.submit()
-        return self.runs
+            try:
+                answers.append(self.submit().status)
+            except Exception as error:
+                answers.append(repr(error))
+        return Runs(self.runs, answers)
 
 
 class KeyedApp(GuardedApp):
@@ -189,6 +205,11 @@ def events_of(app):
 
 def fail():
     raise ValueError("the view failed")
+
+
+def no_answer(*_, **__):
+    """Stand for an operation of a store that does not answer."""
+    raise StoreError("no answer")
 
 
 def killed():

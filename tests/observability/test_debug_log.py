@@ -6,12 +6,11 @@ import sys
 
 import pytest
 from flask import abort, session
-from helpers.apps import make_app
+from helpers.apps import make_app, no_answer
 from helpers.servers.processes import run_to_end
 
 from flask_idempotence import (
     Idempotence,
-    StoreError,
     TokenInvalid,
     current_guard,
     idempotent,
@@ -156,15 +155,12 @@ def test_the_settlement_is_told_with_its_reason(shop, guard, view, settlement):
 
 
 def test_the_settlement_is_of_the_response_sent_and_says_if_it_was_not_acknowledged(shop):
-    def unanswered(*_):
-        raise StoreError("No answer.")
-
     @shop.app.after_request
     def fail_late(response):
         response.status_code = 500
         return response
 
-    shop.app.extensions["idempotence"].store.release = unanswered
+    shop.app.extensions["idempotence"].store.release = no_answer
     assert (
         ": status 500, a failure: released, but the store has not acknowledged it ("
         in shop.lines("/lock")[-1]

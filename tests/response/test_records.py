@@ -6,6 +6,7 @@ import logging
 import sys
 import tracemalloc
 import zlib
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -197,12 +198,13 @@ class TestDecoder:
     @given(st.sampled_from([b"", b"\x01", b"2 ", b"\x03gAAAAA"]), st.binary(max_size=200))
     def test_of_any_bytes_says_that_they_are_unreadable(self, version, data):
         for records in (PLAIN, ENCRYPTED):
-            with pytest.raises(UnreadableRecord):
-                records.replay(K, version + data, Response())
+            for read in (records.result, partial(records.replay, response=Response())):
+                with pytest.raises(UnreadableRecord):
+                    read(K, version + data)
 
     @settings(max_examples=500, deadline=None)
     @given(
-        st.sampled_from([b"", b"response ", b"deflated ", b"bodiless ", b"odd "]),
+        st.sampled_from([b"", b"response ", b"deflated ", b"bodiless ", b"result ", b"odd "]),
         st.booleans(),
         st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=20).map(b"".join),
     )
@@ -212,6 +214,8 @@ class TestDecoder:
         nonsense = zlib.compress(nonsense) if packed else nonsense
         with contextlib.suppress(UnreadableRecord, OutcomeUnknown):
             PLAIN.replay(K, content(kind + nonsense), Response())
+        with contextlib.suppress(UnreadableRecord):
+            PLAIN.result(K, content(kind + nonsense))
 
     @pytest.mark.parametrize(("records", "first"), FIRSTS.values(), ids=FIRSTS)
     def test_of_a_record_with_one_changed_byte_never_makes_another_response(self, records, first):

@@ -1,11 +1,12 @@
 """`once` when the store does not answer, and when the work takes long."""
 
 import pytest
+from helpers.apps import no_answer
 from helpers.once_operations import OnceApp, elsewhere
 from helpers.servers.faults import Proxy
 
-from flask_idempotence import MemoryStore, StoreError, StoreUnavailable, current_guard
-from flask_idempotence.testing import FakeClock, record_signals
+from flask_idempotence import StoreUnavailable, current_guard
+from flask_idempotence.testing import record_signals
 
 
 def behind(proxy, **settings):
@@ -39,21 +40,12 @@ def test_where_it_is_allowed_the_work_is_done_unguarded(fresh_redis):
 
 
 def test_until_it_is_finished_the_claim_lives_on():
-    class Forgetful(MemoryStore):
-        away = False
-
-        def complete(self, *arguments):
-            if self.away:
-                raise StoreError("away")
-            return super().complete(*arguments)
-
-    store = Forgetful(clock=(clock := FakeClock()))
-    once_app = OnceApp(store=store, clock=clock)
-    store.away = True
+    once_app = OnceApp()
+    once_app.store.complete = no_answer
     assert once_app.work(result="paid") == (True, "paid")
     once_app.pass_time(120)
     assert once_app.word() == "running"
-    store.away = False
+    del once_app.store.complete
     once_app.pass_time(10)
     assert once_app.work() == (False, "paid")
 

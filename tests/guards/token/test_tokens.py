@@ -5,12 +5,11 @@ import re
 
 import pytest
 from flask import Flask
-from helpers.apps import GuardedApp, make_app
+from helpers.apps import GuardedApp, make_app, no_answer
 from helpers.store_assertions import values_of
 
 from flask_idempotence import (
     MemoryStore,
-    StoreError,
     StoreUnavailable,
     TokenInvalid,
     TokenSpent,
@@ -55,10 +54,6 @@ class Shop(GuardedApp):
 @pytest.fixture
 def shop():
     return Shop()
-
-
-def away(*arguments, **options):
-    raise StoreError("away")
 
 
 def signed_in(user):
@@ -172,7 +167,7 @@ class TestLifetime:
         shop = Shop(on_store_error="allow")
         token = shop.token()
         shop.clock.advance(age)
-        shop.store.take_token = away
+        shop.store.take_token = no_answer
         assert shop.slug(token) == answer
 
     def test_a_store_that_forgot_it_makes_it_a_spent_one(self, shop):
@@ -292,7 +287,7 @@ class TestByHand:
 
     def test_one_that_cannot_be_issued_is_announced_like_any_refusal(self):
         shop = Shop(settings={"IDEMPOTENCE_PROBLEM_BASE": "https://shop.example/"})
-        shop.store.put_token = away
+        shop.store.put_token = no_answer
         refused = pytest.raises(StoreUnavailable)
         with record_signals(shop.app) as signals, shop.app.app_context(), refused as caught:
             shop.idempotence.issue_token()
@@ -314,7 +309,7 @@ def test_nothing_of_a_token_or_its_owner_is_stored_in_the_clear(shop):
 def test_a_token_that_the_store_did_not_take_is_not_announced(is_on):
     settings = {"IDEMPOTENCE_ON_STORE_ERROR": "allow", "IDEMPOTENCE_TOKEN_ENABLED": is_on}
     shop = Shop(settings=settings)
-    shop.store.put_token = away
+    shop.store.put_token = no_answer
     with record_signals(shop.app) as signals:
         assert shop.token()  # pages go on working
     assert signals.names == ["store_failed"]
