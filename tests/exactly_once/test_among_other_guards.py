@@ -5,7 +5,8 @@ import sys
 from contextlib import nullcontext
 
 import pytest
-from helpers.payment_database import KEY, Payment, PaymentApp, errors_as_text, pay, payments
+from helpers.apps import KEY
+from helpers.payment_database import Payment, PaymentApp, errors_as_text, pay, payments
 from sqlalchemy import create_engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session

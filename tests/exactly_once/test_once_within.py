@@ -4,6 +4,7 @@ import sqlite3
 from contextlib import nullcontext
 
 import pytest
+from helpers.apps import KEY
 from helpers.payment_database import Payment, PaymentApp, is_clean, lose_claim, pay
 from sqlalchemy.exc import IntegrityError
 
@@ -139,7 +140,6 @@ def test_a_step_in_anothers_transaction_is_refused(pay_app, block):
 
     site.app.testing = True
     site.app.post("/nested")(idempotent(view))
-    key = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
     with pytest.raises(ConfigurationError, match="or within= a session"):
-        site.app.test_client().post("/nested", headers=key)
+        site.app.test_client().post("/nested", headers=KEY)
     assert site.amounts() == []

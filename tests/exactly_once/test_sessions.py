@@ -6,7 +6,8 @@ from contextlib import suppress
 import pytest
 from flask import Flask, abort, after_this_request, got_request_exception, jsonify
 from flask_sqlalchemy import SQLAlchemy
-from helpers.payment_database import KEY, Payment, is_clean, lose_claim, metadata, pay
+from helpers.apps import KEY
+from helpers.payment_database import Payment, is_clean, lose_claim, metadata, pay
 from sqlalchemy import create_engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Session

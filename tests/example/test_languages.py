@@ -86,19 +86,6 @@ def test_what_the_scripts_say_is_translated():
         assert set(said) - known == set(), name
 
 
-def test_an_answer_of_a_recipe_is_in_chinese(app, client):
-    headers = {**HTML, **CHINESE}
-    pages = [
-        client.post("/recipes/unique-index", data={"reference": "A-1"}, headers=headers)
-        for _ in range(2)
-    ]
-    app.extensions["example_recipes"].engine.dispose()
-    shown = [re.search(r'(?s)class="plain">(.*?)<', page.text)[1] for page in pages]
-    assert shown == ["编号：1", "这个业务编号已有订单。"]
-    script = client.post("/recipes/unique-index", data={"reference": "A-1"}, headers=CHINESE)
-    assert script.json["error"] == "There is an order with this reference."
-
-
 def test_an_order_a_mistake_and_a_repeat_are_in_chinese(client):
     headers = {**HTML, **CHINESE}
     page = client.get("/checkout/mug", headers=headers).text

@@ -6,7 +6,7 @@ from flask import Blueprint
 from flask.views import MethodView
 from flask_smorest import Api
 from flask_smorest import Blueprint as SmorestBlueprint
-from helpers.apps import bare_app, make_app, verdict
+from helpers.apps import KEY, bare_app, make_app, verdict
 from werkzeug.routing import Rule
 
 from flask_idempotence import (
@@ -17,8 +17,6 @@ from flask_idempotence import (
     no_repeat_submit,
     one_time_token,
 )
-
-KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
 
 
 def shop(*views, name="shop"):

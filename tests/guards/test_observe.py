@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 from flask import Blueprint, Response, abort, render_template_string, request
-from helpers.apps import DECORATORS, bare_app, make_app
+from helpers.apps import DECORATORS, KEY, bare_app, make_app
 from helpers.every_store import storage_settings
 from helpers.request_bodies import BYTES, FORM, app_with, send
 from helpers.servers.processes import all_at_once
@@ -31,7 +31,6 @@ from flask_idempotence.metrics import Metrics
 from flask_idempotence.request.body import IN_MEMORY
 from flask_idempotence.testing import FakeClock
 
-KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
 MODES = pytest.mark.parametrize("mode", DECORATORS)
 STORES = pytest.mark.parametrize("store", ["memory", "redis", "sqlite"])
 

@@ -10,11 +10,10 @@ from flask_login import LoginManager, UserMixin, login_required, login_user
 from flask_security import Security, UserDatastore, auth_required
 from flask_security.utils import login_user as login_by_security
 from flask_session import Session
-from helpers.apps import DECORATORS, bare_app, make_app
+from helpers.apps import DECORATORS, KEY, bare_app, make_app
 
 from flask_idempotence import Idempotence, observed
 
-KEY = {"Idempotency-Key": "order-17"}
 MODES = pytest.mark.parametrize("mode", DECORATORS)
 
 

@@ -9,7 +9,7 @@ from flask import (
     copy_current_request_context,
     jsonify,
 )
-from helpers.apps import make_app, no_answer
+from helpers.apps import KEY, make_app, no_answer
 from helpers.once_operations import elsewhere
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
@@ -30,7 +30,6 @@ from flask_idempotence import (
 )
 from flask_idempotence.errors import StoreError
 
-KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
 GUARDS = [no_repeat_submit(60), one_time_token(), idempotent()]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from flask import request
-from helpers.apps import DECORATORS, make_app, verdict
+from helpers.apps import DECORATORS, KEY, make_app, verdict
 from helpers.servers.processes import all_at_once
 
 from flask_idempotence import (
@@ -15,7 +15,6 @@ from flask_idempotence import (
     one_time_token,
 )
 
-KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
 in_each_mode = pytest.mark.parametrize("mode", DECORATORS)
 
 

@@ -127,9 +127,8 @@ def cells(table):
 class Stage:
     """An application that runs a call at a place, while something is open."""
 
-    def __init__(self, place, what, call):
-        self.place, self.what, self.call = place, what, call
-        self.outcomes, self.claims, self.renewed = [], [], []
+    def __init__(self, what):
+        self.what = what
         self.idempotence = Idempotence()
         self.app = make_app(idempotence=self.idempotence)
         self.engine = self.app.extensions["idempotence"].engine
@@ -143,6 +142,12 @@ class Stage:
         self.app.errorhandler(LookupError)(lambda _: self.at("error handler") or ("no", 500))
         self.app.after_request(lambda response: self.at("after_request") or response)
         request_finished.connect(self.finished, self.app)
+
+    def begin(self, place, call):
+        self.place, self.call = place, call
+        self.outcomes, self.claims, self.renewed = [], [], []
+        self.engine.store.clear("")
+        return self
 
     def _note_claims(self):
         enter = self.engine.enter
@@ -227,19 +232,22 @@ class Stage:
         return outcome
 
 
+STAGES = {what: Stage(what) for what in OPEN}
+
+
 def decided(stage):
     return ",".join(each.guard.mode for each in stage.claims if each.by_hand is not None) or "-"
 
 
 @pytest.mark.parametrize(("place", "what", "meant"), cells(INNERMOST))
 def test_the_current_guard_is_the_innermost_of_the_request_or_of_the_blocks(place, what, meant):
-    assert Stage(place, what, lambda _: current_guard.mode or "-").send() == meant
+    assert STAGES[what].begin(place, lambda _: current_guard.mode or "-").send() == meant
 
 
 @pytest.mark.parametrize(("place", "what", "meant"), cells(INNERMOST))
 def test_a_decision_is_about_the_current_guard_or_comes_too_late(place, what, meant):
     decide = current_guard.release if what == "lock>key" else current_guard.keep
-    stage = Stage(place, what, lambda _: decide())
+    stage = STAGES[what].begin(place, lambda _: decide())
     outcome = stage.send()
     if place == "request_finished" and outcome == "!":
         assert "too late" in str(stage.error)
@@ -251,7 +259,7 @@ def test_a_decision_is_about_the_current_guard_or_comes_too_late(place, what, me
 def test_ensure_held_is_about_every_claim_around(place, what, held):
     if held == "+lock":
         held = next(each.values[2] for each in cells(HELD) if each.values[1] == what) + ",lock"
-    stage = Stage(place, what, lambda _: current_guard.ensure_held())
+    stage = STAGES[what].begin(place, lambda _: current_guard.ensure_held())
     assert stage.send() is None
     assert (",".join(stage.renewed) or "-") == held
 
@@ -266,7 +274,7 @@ def operation_of_a_step(stage):
 def test_a_step_belongs_to_the_outermost_operation_of_its_request_or_of_the_blocks(
     place, what, operation
 ):
-    stage = Stage(place, what, operation_of_a_step)
+    stage = STAGES[what].begin(place, operation_of_a_step)
     assert stage.send() == operation
     if operation == "!":
         has_key = "key" in OPEN_MODES[what]
@@ -293,7 +301,7 @@ def once_again(stage):
 def test_once_within_its_block_is_a_part_of_it_and_everywhere_else_another_caller(
     place, what, comes
 ):
-    assert Stage(place, what, once_again).send() == comes
+    assert STAGES[what].begin(place, once_again).send() == comes
 
 
 @pytest.mark.parametrize("place", [place.values[0] for place in cells(INNERMOST)][::8])
@@ -302,4 +310,4 @@ def test_a_named_lock_is_taken_anywhere(place):
         with stage.idempotence.lock("name"):
             return current_guard.mode
 
-    assert Stage(place, "key>once", take).send() == "mutex"
+    assert STAGES["key>once"].begin(place, take).send() == "mutex"

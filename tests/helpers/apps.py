@@ -24,6 +24,9 @@ from flask_idempotence import (
 )
 from flask_idempotence.testing import FakeClock
 
+KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
+"""A key of a request, which cannot be guessed."""
+
 GUARDS = {
     "lock": no_repeat_submit(interval=10),
     "token": one_time_token(),

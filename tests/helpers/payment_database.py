@@ -18,8 +18,6 @@ from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmake
 from flask_idempotence import ConfigurationError, Idempotence, SqlStore, current_guard, idempotent
 from helpers.apps import verdict
 
-KEY = {"Idempotency-Key": "one"}
-
 metadata = MetaData()
 payments = Table(
     "payments",

@@ -2,7 +2,7 @@
 
 import pytest
 from flask import jsonify
-from helpers.apps import make_app
+from helpers.apps import KEY, make_app
 from helpers.once_operations import elsewhere
 
 from flask_idempotence import (
@@ -13,7 +13,6 @@ from flask_idempotence import (
     no_repeat_submit,
 )
 
-KEY = {"Idempotency-Key": "one"}
 IN_PROGRESS = {"key-in-progress": 201}
 
 

@@ -1,6 +1,5 @@
 """Key guards around and inside other guards, and what the running view may say and ask."""
 
-import pytest
 from flask import abort
 from helpers.apps import KeyedApp
 
@@ -85,15 +84,3 @@ class TestCurrentGuard:
         keyed.send("raw-key")
         assert (mode, replayed, len(key)) == ("key", False, 12)
         assert f"Request replayed: mode=key endpoint=view key={key}" in caplog.text
-
-    @pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
-    def test_what_an_inner_guard_decides_is_its_own(self, guarantee):
-        def inner():
-            current_guard.release()
-            return "inner"
-
-        step = idempotent(key="X-Step", guarantee=guarantee)(inner)
-        keyed = KeyedApp(step, guarantee=guarantee)
-        sent = {"headers": {"X-Step": "1"}}
-        assert keyed.verdicts(sent, sent, {**sent, "key": "b"}) == [200, "replay of 200", 200]
-        assert keyed.runs == 2

@@ -7,14 +7,12 @@ from uuid import UUID
 
 import pytest
 from cryptography.fernet import Fernet
-from helpers.apps import make_app
+from helpers.apps import KEY, make_app
 from helpers.every_store import EVERY_STORE, storage_settings
 
 from flask_idempotence import ConfigurationError, Idempotence, idempotent
 from flask_idempotence.errors import StoreError
 from flask_idempotence.response.refusals import LeaseLost, Running
-
-KEY = {"Idempotency-Key": "0b3d3f0e-6d1c-4c43-9d6e-8c8c3b8d5c11"}
 
 
 class Shop:
@@ -68,17 +66,6 @@ def test_finished_steps_give_their_results_when_the_view_runs_again(shop):
     assert answer.json == [{"reserve": 1}, {"charge": 1}, {"book": 2}]
     assert shop.runs == {"reserve": 1, "charge": 1, "book": 2}
     assert shop.send().headers["Idempotent-Replayed"] == "true"
-
-
-def test_the_key_of_a_step_is_that_of_its_operation_and_name(shop):
-    shop.failing = {"book"}
-    for _ in range(3):
-        shop.send()
-    assert [len(keys) for keys in shop.keys.values()] == [1, 1, 1]
-    assert len({key for keys in shop.keys.values() for key in keys}) == 3
-    shop.failing = set()
-    shop.send(headers={"Idempotency-Key": "5d0c1c1e-7f51-4f6e-9f5e-0a2b7e1f3c44"})
-    assert [len(keys) for keys in shop.keys.values()] == [2, 2, 2]
 
 
 def test_another_content_under_a_released_key_is_refused_by_the_first_step(shop):
