@@ -87,19 +87,6 @@ def test_a_run_is_drawn_while_it_happens_and_told_in_words(visit, url, expect):
     assert sum("replayed at" in line for line in lines) == 11
 
 
-def test_duplicates_are_drawn_and_worded_apart_from_the_first(visit, url, expect):
-    page = visit()
-    fire(page, url, "none", 5)
-    expect(page.locator("#verdict")).to_have_text("5 requests placed 5 orders: 4 too many.")
-    drawn = {"[data-kind=run]": 1, "[data-kind=duplicate]": 4, "[data-mark=ran]": 1}
-    for path, count in drawn.items():
-        part = page.locator(f"#timeline path{path}")
-        expect(part).to_have_attribute("d", re.compile(f"^(M[^M]*){{{count}}}$"))
-    page.get_by_text("Each request in words").click()
-    lines = page.locator("#words li").all_inner_texts()
-    assert sorted("ran again at" in line for line in lines) == [False] + [True] * 4
-
-
 def test_a_run_has_an_address_and_can_be_looked_at_again(visit, url, expect):
     page = visit()
     fire(page, url, "lock", 5, delay=0)
@@ -113,15 +100,3 @@ def test_a_run_has_an_address_and_can_be_looked_at_again(visit, url, expect):
     page.get_by_role("button", name="Send again").click()
     page.wait_for_url(lambda now: "/lab/runs/" in now and now != before)
     expect(page.locator("#verdict")).to_contain_text("placed one order")
-
-
-def test_the_lab_with_the_keyboard_alone(visit, url, expect):
-    page = visit()
-    page.goto(url + "/lab")
-    page.get_by_label("Lock", exact=False).first.focus()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    expect(page.locator("#verdict")).to_have_text("20 requests placed one order.")
-    assert page.locator("input[name=mode]:checked").get_attribute("value") == "token"
-    focused = page.evaluate("() => document.activeElement.value")
-    assert focused == "token"

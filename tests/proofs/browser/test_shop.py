@@ -1,35 +1,10 @@
-"""The example in a real browser: clicks, reloads and lost responses have one effect; recipes."""
-
-import re
+"""The example in a real browser: a payment in steps, the size of its pages, and its recipes."""
 
 import pytest
 from helpers.servers.example import ask
-from proofs.browser.browsers import (
-    DESKTOP,
-    PAGES,
-    PHONE,
-    wider_than_the_window,
-)
+from proofs.browser.browsers import DESKTOP, PAGES, PHONE, wider_than_the_window
 
 pytestmark = pytest.mark.browser
-
-THANKS = re.compile(r"/orders/\d+$")
-
-
-def orders(url):
-    return [(order["name"], order["quantity"]) for order in ask(url + "/orders").json["orders"]]
-
-
-def open_checkout(page, url, *, name="Ada", speed="quick"):
-    page.goto(url + "/checkout/mug")
-    page.get_by_label("Your name").fill(name)
-    page.get_by_label("The shop is").select_option(speed)
-    return page
-
-
-def order_button(page):
-    return page.get_by_role("button", name="Order now")
-
 
 def test_a_payment_whose_process_is_killed_goes_on_in_another(visit, url, expect):
     page = visit()
@@ -85,23 +60,3 @@ def test_an_answer_appears_beside_its_form(visit, url, expect, scripts):
         expect(answer).to_be_focused()
         expect(recipe_button(page, path)).to_be_in_viewport()
         assert wider_than_the_window(page) <= 0
-
-
-def test_a_replay_has_a_tag_a_refusal_is_neutral_and_duplicates_are_wrong(visit, url, expect):
-    page = visit()
-    page.goto(url + "/recipes")
-    first = send(page, "unique-index/guarded")
-    expect(first).to_contain_text("201 Created")
-    expect(first.locator(".tag")).to_have_count(0)
-    text = first.locator(".plain").inner_text()
-    second = send(page, "unique-index/guarded")
-    expect(second.locator(".tag")).to_have_text("replayed")
-    expect(second.locator(".plain")).to_have_text(text)
-    send(page, "unique-index")
-    refused = send(page, "unique-index")
-    expect(refused).to_have_attribute("data-outcome", "neutral")
-    expect(refused).to_contain_text("409 Conflict")
-    expect(send(page, "select-then-insert")).to_have_attribute("data-outcome", "wrong")
-    guarded = send(page, "select-then-insert/guarded")
-    expect(guarded).to_have_attribute("data-outcome", "right")
-    expect(guarded).to_contain_text("duplicates: 0")

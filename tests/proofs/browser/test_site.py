@@ -88,14 +88,6 @@ def test_no_page_violates_wcag(visit, site, scheme, size, names):
     assert {name: each for name, each in found.items() if each} == {}
 
 
-def test_the_reference_links_to_the_source_of_a_class(visit, site):
-    page = visit()
-    page.goto((site / "reference" / "api.html").as_uri())
-    page.locator(".viewcode-link").first.click()
-    page.wait_for_url("**/_modules/flask_idempotence/extension.html#Idempotence")
-    assert page.locator("pre", has_text="class Idempotence").is_visible()
-
-
 def test_the_button_copies_the_command_of_a_block_and_not_its_output(visit, url):
     page = visit(permissions=["clipboard-read", "clipboard-write"])
     page.goto(f"{url}/reference/cli.html")
@@ -118,18 +110,6 @@ def test_a_page_has_its_language_its_tabs_and_a_link_to_its_source(site):
         assert page.count('class="tab-set ') == text_of(path).count("<!-- tabs -->"), path
         [link] = re.findall(r'(?s)<div class="view-this-page">\s*<a [^>]*href="([^"]+)"', page)
         assert link.removesuffix("?plain=true") == f"{SOURCE}/{name.as_posix()}"
-
-
-@pytest.mark.parametrize(("scheme", "picture"), [("light", "lab.png"), ("dark", "lab-dark.png")])
-def test_the_lab_is_shown_in_the_colours_of_the_page(visit, site, scheme, picture):
-    page = visit(viewport=PHONE, color_scheme=scheme)
-    page.goto((site / "index.html").as_uri())
-    pictures = page.locator("article img:not(.logo)")
-    shown = [each for each in pictures.all() if each.is_visible()]
-    assert [each.get_attribute("src") for each in shown] == [f"_images/example-{picture}"]
-    assert pictures.count() == 2
-    assert shown[0].get_attribute("alt")
-    assert shown[0].evaluate("image => image.complete && image.naturalWidth > 0")
 
 
 FIRST = {

@@ -107,19 +107,6 @@ def test_prune_removes_what_has_expired_and_no_more(app):
     assert len(list(store.scan(""))) == 1
 
 
-def test_stats_inspect_release_and_purge_work_on_it(app):
-    store = store_of(app)
-    store.create_table()
-    fill(store)
-    assert "pay\t0\t0\t1\t0\t1" in invoke(app, "stats").output
-    digest = f"{99:032x}"
-    assert "record" in invoke(app, "inspect", digest).output
-    assert "Released." in invoke(app, "release", digest, "--record", "--yes").output
-    fill(store)
-    assert "1 removed." in invoke(app, "purge", "--mode", "key", "--yes").output
-    assert list(store.scan("")) == []
-
-
 def found_in(app, *names):
     return {each.check: each for each in examine(collect(app)) if each.check in names}
 

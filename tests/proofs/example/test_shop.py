@@ -2,12 +2,9 @@
 
 import json
 import re
-import time
-from collections import Counter
 
 import pytest
 from helpers.servers.example import HTML, ask
-from helpers.servers.processes import all_at_once
 
 from example_app import create_app
 
@@ -78,20 +75,6 @@ def test_the_environment_is_read_and_settings_win_over_it(monkeypatch, tmp_path,
     assert "<code>redis</code>" in app.test_client().get("/").text
     for made in (app, other):
         made.extensions["example_database"].close()
-
-
-def test_five_clicks_on_a_server_make_one_order_and_every_process_says_so(server):
-    form = {**ORDER, **hidden_field(ask(server.url + "/checkout/mug", headers=HTML).text)}
-    answers = all_at_once([lambda: ask(server.url + "/checkout/mug", form)] * 5)
-    assert Counter(answer.status for answer in answers) == {201: 1, 409: 4}
-    wanted = len(re.findall("worker ready", server.log)) or 1
-    seen = {}
-    deadline = time.monotonic() + 20
-    while len(seen) < wanted and time.monotonic() < deadline:
-        for answer in all_at_once([lambda: ask(server.url + "/orders", headers=HTML)] * 4):
-            pid = re.search(r"Process <code>(\d+)", answer.text)[1]
-            seen[pid] = re.search(r'id="count">(\d+)', answer.text)[1]
-    assert list(seen.values()) == ["1"] * wanted
 
 
 def test_a_payment_whose_answers_are_lost_is_made_once(server):

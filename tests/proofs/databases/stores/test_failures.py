@@ -70,31 +70,6 @@ def test_the_isolation_is_our_own(url, store):
     assert found == "read committed"
 
 
-@pytest.mark.parametrize("product", ["sqlite", "postgres"])
-def test_a_table_that_is_not_ready_is_told_with_the_remedy_and_made_once(
-    request, tmp_path, product
-):
-    url = f"sqlite:///{tmp_path}/x.db"
-    if product == "postgres":
-        url = request.getfixturevalue(product).new_database()
-    bare = SqlStore(create_engine(url, poolclass=NullPool))
-    for call in (bare.ping, lambda: claim(bare), lambda: list(bare.scan("")), bare.prune):
-        with pytest.raises(StoreNotReady, match="flask idempotence init-db") as caught:
-            call()
-        assert not caught.value.sent
-    assert [bare.create_table() for _ in range(2)] == [True, False]
-    works(bare)
-    assert bare.facts()[0].missing == ()
-    with bare.engine.begin() as connection:
-        connection.execute(text("ALTER TABLE flask_idempotence DROP COLUMN fingerprint"))
-    assert bare.create_table() is False
-    for call in (bare.ping, lambda: claim(bare)):
-        with pytest.raises(StoreNotReady, match="flask idempotence init-db"):
-            call()
-    assert bare.facts()[0].missing == ("fingerprint",)
-    bare.close()
-
-
 OTHER_TABLES = {
     "a column is missing": ("fingerprint", "other"),
     "a column more must be filled in": ("kind VARCHAR", "more INTEGER NOT NULL, kind VARCHAR"),
