@@ -19,10 +19,7 @@ WAYS = {
     "the status line": (b"", HEAD),
     "a header": (HEAD + b"Slow: ", b"x" * 60),
     "the body": (HEAD + b"\r\n", b"x" * 60),
-    "chunks": (
-        b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"1\r\nx\r\n" * 20,
-    ),
+    "chunks": (b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 20),
     "a refusal": (
         b"HTTP/1.1 503 -\r\nContent-Type: application/problem+json\r\nContent-Length: 60\r\n\r\n",
         b" " * 60,

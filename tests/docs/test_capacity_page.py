@@ -7,14 +7,7 @@ import pytest
 from helpers.repository import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))
-from capacity import (
-    CONSTANTS,
-    PAGE,
-    SHARD_BYTES,
-    Load,
-    page_with,
-    plan,
-)
+from capacity import CONSTANTS, PAGE, SHARD_BYTES, Load, page_with, plan
 
 TOLD = json.loads(CONSTANTS.read_text())
 

@@ -21,11 +21,7 @@ FIGURES = {
     "two seconds at most": ("when-redis-fails.md", keeper.EXIT_TIMEOUT, 2),
     "ends a round after twenty failures": ("when-redis-fails.md", keeper.MAX_FAILURES, 20),
     "one line every five seconds": ("when-redis-fails.md", store_calls.LOG_EVERY, 5),
-    "32 threads at most keep waiting": (
-        "how-to/sql-store.md",
-        pool._MOST,
-        32,
-    ),
+    "32 threads at most keep waiting": ("how-to/sql-store.md", pool._MOST, 32),
 }
 
 

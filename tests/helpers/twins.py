@@ -255,10 +255,7 @@ def inflating(app, *, keeps_header):
     return middleware
 
 
-MIDDLEWARES = {
-    "none": lambda app: app,
-    "inflates": lambda app: inflating(app, keeps_header=True),
-}
+MIDDLEWARES = {"none": lambda app: app, "inflates": lambda app: inflating(app, keeps_header=True)}
 
 # Guards
 

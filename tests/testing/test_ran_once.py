@@ -8,13 +8,7 @@ from flask import Blueprint, abort, current_app, request
 from flask.views import MethodView
 from helpers.apps import make_app
 
-from flask_idempotence import (
-    Idempotence,
-    Refusal,
-    idempotent,
-    no_repeat_submit,
-    one_time_token,
-)
+from flask_idempotence import Idempotence, Refusal, idempotent, no_repeat_submit, one_time_token
 from flask_idempotence.testing import assert_ran_once, token_for
 
 KEY = {"Idempotency-Key": "order-1"}

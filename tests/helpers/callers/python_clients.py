@@ -136,11 +136,7 @@ PYTHON_CLIENTS = {
     "squareup": through_square,
     "paypal-server-sdk": through_paypal,
     "paypal-server-sdk, set up": partial(
-        through_paypal,
-        **BACKOFF,
-        max_retries=3,
-        retry_statuses=TRANSIENT,
-        retry_methods=["POST"],
+        through_paypal, **BACKOFF, max_retries=3, retry_statuses=TRANSIENT, retry_methods=["POST"]
     ),
     "boto3, EC2": through_boto3,
     "requests": partial(through, requests),

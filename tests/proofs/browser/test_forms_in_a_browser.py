@@ -4,14 +4,7 @@ import time
 
 import pytest
 from helpers.servers.processes import until
-from proofs.browser.browsers import (
-    go_back,
-    in_each_browser,
-    place_of,
-    press,
-    shows,
-    write,
-)
+from proofs.browser.browsers import go_back, in_each_browser, place_of, press, shows, write
 from proofs.browser.shop import NONCE, POLICY, running_shop
 
 pytestmark = [pytest.mark.browser, in_each_browser]

@@ -6,6 +6,7 @@ from proofs.browser.browsers import DESKTOP, PAGES, PHONE, wider_than_the_window
 
 pytestmark = pytest.mark.browser
 
+
 def test_a_payment_whose_process_is_killed_goes_on_in_another(visit, url, expect):
     page = visit()
     page.goto(url + "/pay?amount=34")

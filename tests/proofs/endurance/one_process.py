@@ -69,10 +69,7 @@ class Requests:
 
 
 def settings_of(server):
-    return {
-        "IDEMPOTENCE_STORAGE_URI": server.url,
-        "IDEMPOTENCE_STORAGE_OPTIONS": {"deadline": 5},
-    }
+    return {"IDEMPOTENCE_STORAGE_URI": server.url, "IDEMPOTENCE_STORAGE_OPTIONS": {"deadline": 5}}
 
 
 @contextmanager

@@ -111,11 +111,7 @@ LOOK = "SELECT * FROM recipe_plain_orders WHERE reference = 'A'"
     ("select", "options", "expected"),
     [
         (LOOK, {}, {"postgresql": ([None, None], 2), "mysql": ([None, None], 2)}),
-        (
-            f"{LOOK} FOR UPDATE",
-            {},
-            {"postgresql": ([None, None], 2), "mysql": ([1213, None], 1)},
-        ),
+        (f"{LOOK} FOR UPDATE", {}, {"postgresql": ([None, None], 2), "mysql": ([1213, None], 1)}),
         (
             LOOK,
             {"isolation_level": "SERIALIZABLE"},

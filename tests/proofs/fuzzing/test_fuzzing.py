@@ -29,11 +29,7 @@ def test_whatever_is_sent_the_answer_is_as_described_and_none_is_a_server_error(
     tmp_path, redis_url, record_property
 ):
     seconds = int(os.environ.get("FUZZ_SECONDS", "25"))
-    server = Gunicorn(
-        "proofs.fuzzing.fuzzed_app:app",
-        env=environment(STORE=redis_url),
-        threads=8,
-    )
+    server = Gunicorn("proofs.fuzzing.fuzzed_app:app", env=environment(STORE=redis_url), threads=8)
     with server:
         command = [program_of("schemathesis"), "run", f"{server.url}/docs/openapi.json"]
         command += ["--checks", ",".join(CHECKS), "--max-time", str(seconds), "--no-color"]

@@ -13,14 +13,7 @@ from helpers.store_assertions import claim
 
 from flask_idempotence import idempotent, one_time_token
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.base import (
-    NO_FINGERPRINT,
-    Claimed,
-    Crashed,
-    Done,
-    Outcome,
-    Running,
-)
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Crashed, Done, Outcome, Running
 
 pytestmark = pytest.mark.lifecycle
 

@@ -97,10 +97,7 @@ class Shop(Assembled):
             Metered("metered:app", threads=8, env=self.environment, cwd=self.directory)
         )
         self.write_statistics()
-        targets = {
-            "shop": f"{self.server.url}/metrics",
-            "store": f"{self.server.url}/stats.prom",
-        }
+        targets = {"shop": f"{self.server.url}/metrics", "store": f"{self.server.url}/stats.prom"}
         self.prometheus = start(Prometheus(targets, alert_rules()))
 
     def write_statistics(self):

@@ -21,10 +21,7 @@ pytestmark = pytest.mark.database
 DEATHS = 30
 """At each step."""
 
-COMMITS = {
-    "postgres": b"Q\0\0\0\x0bCOMMIT",
-    "mariadb": b"\x07\0\0\0\x03COMMIT",
-}
+COMMITS = {"postgres": b"Q\0\0\0\x0bCOMMIT", "mariadb": b"\x07\0\0\0\x03COMMIT"}
 """As it stands on the wire; BEGIN ISOLATION LEVEL READ COMMITTED ends alike."""
 
 COMMITTED = ("after the commit", "before the answer")

@@ -6,25 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from helpers.servers.processes import all_at_once, until
 from helpers.sql_stores import sql_store
-from helpers.store_assertions import (
-    claim,
-    is_true_in_a_child,
-    owner,
-    timed_failure,
-    works,
-)
+from helpers.store_assertions import claim, is_true_in_a_child, owner, timed_failure, works
 from sqlalchemy import NullPool, create_engine, event, text
 
 from flask_idempotence import SqlStore
 from flask_idempotence.errors import StoreNotReady
-from flask_idempotence.stores.base import (
-    NO_FINGERPRINT,
-    Claimed,
-    Done,
-    Outcome,
-    Renewal,
-    Running,
-)
+from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Done, Outcome, Renewal, Running
 from flask_idempotence.stores.sql import metadata
 from flask_idempotence.stores.sql.pool import _timer
 
