@@ -110,9 +110,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what starts a database; leave out the kinds of tests that are not asked for."""
+    """Mark what starts a database and is of no other kind; leave out what is not asked for."""
     for item in filter(needs_database, items):
-        item.add_marker("database")
+        if not any(mark.name in ASKED_FOR for mark in item.iter_markers()):
+            item.add_marker("database")
     unasked = {kind for kind in ASKED_FOR if not asks_for(kind, config)}
     chosen, left_out = [], []
     for item in items:

@@ -1,21 +1,21 @@
 """Servers that fail on purpose: one that never answers, and a proxy that loses what it carries."""
 
 import contextlib
-import selectors
+import importlib
 import socket
 import struct
-import threading
-import time
-from socketserver import ThreadingTCPServer
+import sys
+from types import SimpleNamespace
 
 from flask_idempotence.stores.redis.store import CLAIM as _CLAIM
-from helpers.servers.processes import HOST, RedisServer
+from helpers.servers.processes import HOST, ServerProcess
 
 CLAIM = (b"\r\nNX\r\n", _CLAIM.digest.encode())
 """Markers of a claim: by plain commands, or by the script."""
 
-
 _AT_ONCE = struct.pack("ii", 1, 0)
+_SMALL = 16384
+"""Bytes of the buffer for what a proxy has yet to read: whoever sends much more waits."""
 
 
 class SilentServer:
@@ -29,6 +29,13 @@ class SilentServer:
         self._listener.close()
 
 
+def _original(module, name):
+    """Return a function as it was before gevent: a proxy is no part of what it is in front of."""
+    if "gevent" in sys.modules:
+        return sys.modules["gevent.monkey"].get_original(module, name)
+    return getattr(importlib.import_module(module), name)
+
+
 class Proxy:
     """A proxy in front of a server, with faults to switch on.
 
@@ -39,9 +46,13 @@ class Proxy:
     now on, as behind a firewall that was restarted; new ones work. ``resets``: a connection whose
     reply is lost is reset, not closed. ``carried``: the requests that were forwarded.
     ``drops_left``: the replies that have yet to be lost.
+
+    Others hold up what arrives, which is neither read nor lost, until ``let_go``: ``is_shut`` all
+    of it; ``greetings`` what follows so many packets of the server on a new connection;
+    ``marker`` the reply to a request that contains it, and all that follows.
     """
 
-    def __init__(self, server: RedisServer):
+    def __init__(self, server: ServerProcess):
         self.port = 0
         self.black_hole = False
         self.delay = 0.0
@@ -49,10 +60,14 @@ class Proxy:
         self._server = server
         self.drops_left, self._markers = 0, (b"",)
         self.carried = []
-        self._lock = threading.Lock()
+        self._lock = _original("_thread", "allocate_lock")()
         self._listening = False
+        self._running = []
         self._forgotten = 0
-        self._held = None
+        self._socket, self._select = _original("socket", "socket"), _original("select", "select")
+        self._start = _original("_thread", "start_new_thread")
+        self._sleep = _original("time", "sleep")
+        self.let_go()
 
     def __enter__(self):
         self.accept()
@@ -70,62 +85,87 @@ class Proxy:
     def forget_connections(self) -> None:
         self._forgotten += 1
 
-    def hold(self, marker: bytes | None) -> None:
-        self._held = marker
+    def let_go(self) -> None:
+        self.is_shut, self.greetings, self.marker = False, None, None
 
-    def lead_to(self, server: RedisServer) -> None:
+    def lead_to(self, server: ServerProcess) -> None:
         """Carry new connections to another server; those that are open stay where they are."""
         self._server = server
 
     def accept(self) -> None:
         """Listen: the first time on a free port, then always on the same."""
         if not self._listening:
-            self._listener = _Listener((HOST, self.port), self._carry)
-            self._listening = True
-            self.port = self._listener.server_address[1]
+            self._listener = self._socket()
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
+            self._listener.bind((HOST, self.port))
+            self._listener.listen(500)
+            self.port = self._listener.getsockname()[1]
             self.url = f"redis://{HOST}:{self.port}/0"
-            self._thread = threading.Thread(target=self._listener.serve_forever, args=[0.02])
-            self._thread.start()
+            self._listening = True
+            self._run(self._take_connections)
 
     def refuse(self) -> None:
-        if self._listening:
-            self._listening = False
-            self._listener.shutdown()
-            self._thread.join()
-            self._listener.server_close()  # waits for the threads of the connections
+        """Listen no more, and wait until all connections are closed."""
+        self._listening = False
+        while self._running:
+            self._sleep(0.001)
 
-    def _carry(self, client: socket.socket, *_) -> None:
-        address, forgotten = (HOST, self._server.port), self._forgotten
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection(address, 10) as server,
-            selectors.DefaultSelector() as watch,
-        ):
-            for side in (client, server):
-                watch.register(side, selectors.EVENT_READ)
+    def _run(self, function, *arguments) -> None:
+        self._running.append(function)
+
+        def run():
+            try:
+                function(*arguments)
+            finally:
+                self._running.remove(function)
+
+        self._start(run, ())
+
+    def _take_connections(self) -> None:
+        with self._listener:
             while self._listening:
-                for sender in [ready.fileobj for ready, _ in watch.select(0.02)]:
-                    chunk = sender.recv(65536)
-                    if not chunk:
-                        return
-                    forgotten = self._hold_back(chunk, forgotten)
-                    if self.black_hole or forgotten < self._forgotten:
-                        continue
-                    if self.delay:
-                        time.sleep(self.delay)
-                    if sender is client:
-                        self.carried.append(chunk)
-                    (server if sender is client else client).sendall(chunk)
-                    if sender is client and self._drops_reply_to(chunk):
-                        server.recv(65536)
-                        if self.resets:
-                            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-                            client.close()
-                        return
+                if self._select([self._listener], [], [], 0.02)[0]:
+                    self._run(self._carry, self._listener.accept()[0])
 
-    def _hold_back(self, chunk: bytes, forgotten: int) -> int:
-        """Return the same number, or one that makes the connection a forgotten one."""
-        return -1 if self._held is not None and self._held in chunk else forgotten
+    def _carry(self, client: socket.socket) -> None:
+        link = SimpleNamespace(left=self.greetings, marked=None, forgotten=self._forgotten)
+        with contextlib.suppress(OSError), client, self._socket() as server:
+            server.connect((HOST, self._server.port))
+            link.client, link.server, link.is_open = client, server, True
+            while self._listening and link.is_open:
+                if self._holds(link):
+                    self._sleep(0.005)
+                    continue
+                for sender in self._select([client, server], [], [], 0.02)[0]:
+                    if link.is_open and not self._holds(link):
+                        self._forward(link, sender)
+
+    def _forward(self, link: SimpleNamespace, sender: socket.socket) -> None:
+        chunk = sender.recv(65536)
+        link.is_open = bool(chunk)
+        if not chunk or self.black_hole or link.forgotten < self._forgotten:
+            return
+        if self.delay:
+            self._sleep(self.delay)
+        if sender is link.server:
+            link.client.sendall(chunk)
+            link.left = None if link.left is None else link.left - 1
+            return
+        self.carried.append(chunk)
+        link.server.sendall(chunk)
+        if self.marker and self.marker in chunk:
+            link.marked = self.marker
+        if self._drops_reply_to(chunk):
+            link.is_open = False
+            link.server.recv(65536)
+            if self.resets:
+                link.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+
+    def _holds(self, link: SimpleNamespace) -> bool:
+        is_greeted = self.greetings is not None and link.left is not None and link.left <= 0
+        is_marked = link.marked is not None and link.marked == self.marker
+        return self.is_shut or is_greeted or is_marked
 
     def _drops_reply_to(self, request: bytes) -> bool:
         with self._lock:
@@ -133,8 +173,3 @@ class Proxy:
                 self.drops_left -= 1
                 return True
         return self.drop_replies
-
-
-class _Listener(ThreadingTCPServer):
-    allow_reuse_address = True
-    request_queue_size = 128

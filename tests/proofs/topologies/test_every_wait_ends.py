@@ -184,8 +184,6 @@ def servers_are_frozen_at_the_handshake(world):
 
 
 def lead_through_proxy(world):
-    if "gevent" in sys.modules:
-        pytest.skip("the proxy would wait for its turn among the greenlets of the callers")
     if world.proxy is None:
         pytest.skip("no proxy leads to it")
     as_new(world)
@@ -211,7 +209,7 @@ def connections_are_forgotten(world):
 
 
 def holding(marker):
-    """Return a fault: a command with this marker is answered by nothing, others are."""
+    """Return a fault: no command with this marker is answered, others are."""
 
     @contextlib.contextmanager
     def fault(world):
@@ -219,11 +217,11 @@ def holding(marker):
             pytest.skip("by a proxy that reads the commands")
         lead_through_proxy(world)
         as_new(world)
-        world.proxy.hold(marker)
+        world.proxy.marker = marker
         try:
             yield
         finally:
-            world.proxy.hold(None)
+            world.proxy.let_go()
 
     return fault
 

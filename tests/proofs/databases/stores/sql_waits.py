@@ -10,11 +10,12 @@ import sqlite3
 import ssl
 import statistics
 import sys
-import threading
 import time
+from functools import partial
 
 from helpers.fault_soak import Lag, Soak
-from proofs.databases.stores.valve import Valve
+from helpers.servers.faults import Proxy
+from helpers.servers.processes import HOST, all_at_once
 from sqlalchemy import create_engine, make_url
 
 from flask_idempotence import SqlStore, StoreError
@@ -24,7 +25,7 @@ from flask_idempotence.stores.uris import limited_engine
 
 CALLERS = 32
 DEADLINE = 2.0
-HOST, SILENT = "127.0.0.1", [f"127.0.0.{number}" for number in range(2, 8)]
+SILENT = [f"127.0.0.{number}" for number in range(2, 8)]
 NAME = "database.test"
 FAILS_AFTER = 6.0
 """Seconds after which a resolver says that it has failed."""
@@ -67,12 +68,13 @@ class SQLiteScene:
 
 
 class Scene:
-    """A store behind a valve and a resolver, and the faults by their places."""
+    """A store behind a proxy and a resolver, and the faults by their places."""
 
     def __init__(self, url, place):
         url = make_url(url)
         driver = url.get_driver_name()
-        self.valve, self.resolver = Valve(url.port), Resolver()
+        self.proxy, self.resolver = Proxy(url), Resolver()
+        self.proxy.accept()
         options = {}
         if place in ("full pool", "give-back"):
             options = {"pool_size": 2, "max_overflow": 0}
@@ -83,30 +85,30 @@ class Scene:
             options["connect_args"] = {"sslmode": "disable", "gssencmode": "disable"}
         if driver == "psycopg2":  # which looks names up in C, where no resolver of ours is asked
             options["connect_args"]["hostaddr"] = HOST
-        self.url = url.set(host=NAME, port=self.valve.port)
+        self.url = url.set(host=NAME, port=self.proxy.port)
         self.listeners = []
-        for address in SILENT:  # on the valve's port
-            self.listeners.append(socket.create_server((address, self.valve.port), backlog=500))
+        for address in SILENT:  # on the proxy's port
+            self.listeners.append(socket.create_server((address, self.proxy.port), backlog=500))
         engine = limited_engine(self.url, options, DEADLINE)  # as for a store by URI
         self.store = SqlStore(engine, deadline=DEADLINE)
 
     def begin(self, place):
-        valve, resolver = self.valve, self.resolver
+        proxy, resolver = self.proxy, self.resolver
         if place == "resolving":
             resolver.is_silent = True
         elif place == "addresses":
             resolver.addresses = SILENT
         elif place in ("handshake", "TLS", "AUTH"):
-            valve.greetings = 0 if place == "handshake" else 1
+            proxy.greetings = 0 if place == "handshake" else 1
         elif place in ("sending", "reading", "full pool"):
-            valve.is_shut = True
+            proxy.is_shut = True
         else:
-            valve.marker = {"commit": b"COMMIT", "give-back": b"ROLLBACK"}[place]
+            proxy.marker = {"commit": b"COMMIT", "give-back": b"ROLLBACK"}[place]
         if place in ("resolving", "addresses", "handshake", "TLS", "AUTH"):
             self.store.close()  # a new connection is needed
 
     def end(self):
-        self.valve.open()
+        self.proxy.let_go()
         self.resolver.is_silent, self.resolver.addresses = False, [HOST]
 
 
@@ -133,28 +135,15 @@ def call(store, place, number=1):
     return None, time.monotonic() - started
 
 
-def all_at_once(function, count=CALLERS):
-    barrier, found = threading.Barrier(count), [None] * count
-
-    def run(number):
-        barrier.wait()
-        found[number] = function(number)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    return found
-
-
 def play(scene, place):
     store = scene.store
-    all_at_once(lambda _: call(store, "reading"))  # connections, prepared statements
+    all_at_once([lambda: call(store, "reading")] * CALLERS)  # connections, prepared statements
     lag = Lag()
     scene.begin(place)
-    first = all_at_once(lambda number: call(store, place, number))
-    second = all_at_once(lambda number: call(store, place, number))
+    first, second = (
+        all_at_once([partial(call, store, place, number) for number in range(CALLERS)])
+        for _ in range(2)
+    )
     rounds = first + second
     if place == "full pool":
         time.sleep(0.5)
@@ -162,7 +151,7 @@ def play(scene, place):
     time.sleep(PROBE_EVERY)
     cured = time.monotonic()
     at_first = call(store, "reading")
-    after = all_at_once(lambda _: call(store, "reading"))
+    after = all_at_once([lambda: call(store, "reading")] * CALLERS)
     within = time.monotonic() - cured
     return {
         "succeeded": sum(error is None for error, _ in rounds),

@@ -69,7 +69,7 @@ def mysql():
 
 @pytest.fixture(scope="module")
 def mysql_with_tls(certificate):
-    """One that the driver meets in secret wherever it can: no valve reads along."""
+    """One that the driver meets in secret wherever it can: no proxy reads along."""
     with mariadb_with_user(ssl_cert=certificate[0], ssl_key=certificate[1]) as server:
         yield server
 
