@@ -106,9 +106,8 @@ def persistence(facts: ServerFacts) -> Finding:
     if facts.logs_writes is None:
         return _unknown("persistence", "It should have appendonly.")
     if not facts.logs_writes:
-        snapshots = "only an occasional snapshot" if facts.takes_snapshots else "nothing"
         return warning(
-            f"appendonly is off: {snapshots} is kept.",
+            "appendonly is off.",
             "A restart loses claims and remembered responses, and their repeats run again.",
             "Set appendonly yes.",
         )

@@ -17,7 +17,7 @@ from ..engine.engine import Engine, engine_of
 from ..engine.guard import MODES
 from ..request.fingerprint import KEYSPACE, SHORT_HASH
 from ..stores.base import OWNER_BYTES, Entry, Outcome, began_at, inspectable
-from .output import as_json, echo, escaped, print_aside, print_json, print_table, progress
+from .output import as_json, echo, escaped, print_aside, print_json, print_table
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -73,14 +73,9 @@ def this_engine() -> Engine:
 
 
 def scan(
-    engine: Engine,
-    label: str,
-    *,
-    mode: str | None = None,
-    endpoint: str | None = None,
-    digest: str = "",
+    engine: Engine, *, mode: str | None = None, endpoint: str | None = None, digest: str = ""
 ) -> Iterator[Found]:
-    """Yield an application's entries, behind a progress bar with a label.
+    """Yield an application's entries.
 
     They are those of a mode, an endpoint, and a hash that begins with `digest`. Expired ones are
     left out; a key may come twice while the store is growing.
@@ -90,20 +85,18 @@ def scan(
     if mode is not None and endpoint is not None:
         searched += f"{endpoint}:"
     keys = store.scan(searched)
-    with progress(label, store.count_all()) as advance:
-        while batch := list(islice(keys, BATCH)):
-            advance(len(batch))
-            ours = [
-                match
-                for key in batch
-                if (match := _PARTS.fullmatch(key, len(beginning)))
-                and endpoint in (None, match[2])
-                and match[3].startswith(digest)
-            ]
-            entries = store.peek_all([match.string for match in ours]) if ours else ()
-            for match, entry in zip(ours, entries, strict=True):
-                if entry:
-                    yield Found(match.string, match[1], match[2], entry)
+    while batch := list(islice(keys, BATCH)):
+        ours = [
+            match
+            for key in batch
+            if (match := _PARTS.fullmatch(key, len(beginning)))
+            and endpoint in (None, match[2])
+            and match[3].startswith(digest)
+        ]
+        entries = store.peek_all([match.string for match in ours]) if ours else ()
+        for match, entry in zip(ours, entries, strict=True):
+            if entry:
+                yield Found(match.string, match[1], match[2], entry)
 
 
 _COLUMNS = {"live": "live", "ended": "ended", "record": "records", "token": "tokens"}
@@ -134,7 +127,7 @@ def stats(*, mode: str | None, endpoint: str | None, as_json: bool, as_prometheu
     if as_json and as_prometheus:
         raise click.UsageError("--json and --prometheus are two formats: choose one.")
     counts = defaultdict[tuple[str, str], Counter[str]](Counter)
-    for found in scan(this_engine(), "Counting", mode=mode, endpoint=endpoint):
+    for found in scan(this_engine(), mode=mode, endpoint=endpoint):
         count = counts[_labels(found) if as_prometheus else (found.mode, found.endpoint)]
         count[_COLUMNS.get(found.state, found.state)] += 1
         count["bytes"] += found.entry.size
@@ -204,7 +197,7 @@ def purge(
     engine = this_engine()
     store = inspectable(engine.store)
     removed, spared, changed = Counter[tuple[str, str, str]](), 0, 0
-    found = scan(engine, "Removing" if yes else "Counting", mode=mode, endpoint=endpoint)
+    found = scan(engine, mode=mode, endpoint=endpoint)
     while batch := list(islice(found, BATCH)):
         doomed = [each for each in batch if live or each.state != "live"]
         seen = [(each.key, each.entry) for each in doomed]

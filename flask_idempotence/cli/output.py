@@ -9,32 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 import click
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-LARGE = 5_000  # a store of so many keys gets a progress bar
-
-
-@contextmanager
-def progress(label: str, length: int | None) -> Iterator[Callable[[int], object]]:
-    """Show a progress bar on the error output, if that is a terminal and the job is long.
-
-    It yields a function that advances the bar by a number of steps, of which `length` is the most.
-    """
-    if length is None or length < LARGE or not _is_terminal(sys.stderr):
-        yield lambda _: None
-        return
-    # The time left is not estimated: other applications' keys come at irregular intervals.
-    with click.progressbar(
-        length=length, label=label, file=sys.stderr, show_eta=False, width=24
-    ) as bar:
-        yield bar.update
-        bar.update(length - bar.pos)
 
 
 def print_table(rows: Sequence[Mapping[str, object]], colours: Sequence[str] = ()) -> None:
@@ -76,11 +56,8 @@ def escaped(text: str, *, layout: str = "") -> str:
 
 
 def in_terminal() -> bool:
-    return _is_terminal(sys.stdout)
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()  # None: it was closed before the start
+    output: TextIO | None = sys.stdout  # None where it was closed before the start
+    return output is not None and output.isatty()
 
 
 def echo(text: str, rest: str = "", *, fg: str | None = None, bold: bool = False) -> None:
@@ -91,9 +68,9 @@ def echo(text: str, rest: str = "", *, fg: str | None = None, bold: bool = False
     click.echo(text + rest)
 
 
-def print_json(value: object, *, indent: int | None = 2) -> None:
+def print_json(value: object) -> None:
     """Print a value as JSON, in ASCII."""
-    echo(json.dumps(value, indent=indent).replace("\x7f", "\\u007f"))
+    echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
 
 
 def print_aside(text: str) -> None:

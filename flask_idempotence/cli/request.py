@@ -74,7 +74,7 @@ def _find(
     """Return the entries of a hash (by its first digits), a keyed request, or an operation."""
     given = {option: value for option, value in named.items() if value is not None}
     if given.keys() == {"digest"}:
-        scanned = scan(engine, "Searching", digest=given["digest"])
+        scanned = scan(engine, digest=given["digest"])
         return list({each.key: each for each in scanned}.values())
     if given.keys() == {"endpoint", "identity", "key"}:
         identity, key = _prompted("Identity", given["identity"]), _prompted("Key", given["key"])
@@ -107,7 +107,7 @@ def _find_named(engine: Engine, mode: str, place: str, name: bytes) -> list[Foun
 
 def _find_running(engine: Engine, endpoint: str | None, age: float) -> list[Found]:
     """Return the claims that are live, the oldest first; one of unknown age counts as older."""
-    found, until = scan(engine, "Searching", endpoint=endpoint), time.time() - age
+    found, until = scan(engine, endpoint=endpoint), time.time() - age
     live = {each.key: each for each in found if each.state == "live"}
     older = [each for each in live.values() if each.began <= until or not age]
     return sorted(older, key=lambda each: (each.began, each.key))

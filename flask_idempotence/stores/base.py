@@ -277,10 +277,6 @@ class InspectableStore(Store):
     def ping(self) -> None:
         """Return if the store answers."""
 
-    def count_all(self) -> int | None:
-        """Return roughly how many keys the store holds, others' included; None for unknown."""
-        return None
-
     def facts(self) -> Sequence[Facts]:
         """Return the version, settings and state of each server behind the store."""
         return ()

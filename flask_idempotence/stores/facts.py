@@ -25,7 +25,6 @@ class ServerFacts(Facts):
     memory_of_machine: int | None = None  #: bytes that its machine has
     logs_writes: bool | None = None  #: whether a log of all changes survives a restart
     log_reaches_disk: str | None = None  #: when: `"always"`, `"everysec"` or `"no"`
-    takes_snapshots: bool | None = None  #: whether it saves its data now and then
     replicas: int | None = None  #: how many replicas follow it
     replicas_wanted: int = 0  #: how many replicas the store waits for
 

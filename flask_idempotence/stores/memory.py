@@ -154,7 +154,10 @@ class MemoryStore(InspectableStore):
         return Entry(kind, expires - now, size, lease, owner)
 
     def scan(self, prefix: str) -> Iterator[str]:
-        yield from [key for key in self._live_keys() if key.startswith(prefix)]
+        with self._lock:
+            now = self.clock()
+            live = [key for key, held in self._values.items() if held[_EXPIRES] > now]
+        yield from (key for key in live if key.startswith(prefix))
 
     def remove(self, key: str) -> None:
         with self._lock:
@@ -175,16 +178,8 @@ class MemoryStore(InspectableStore):
         with self._lock:
             self._values, self._heap = {}, []
 
-    def count_all(self) -> int:
-        return len(self._live_keys())
-
     def ping(self) -> None:
         """Return: there is no server that could fail to answer."""
-
-    def _live_keys(self) -> list[str]:
-        with self._lock:
-            now = self.clock()
-            return [key for key, held in self._values.items() if held[_EXPIRES] > now]
 
     def _put(self, key: str, now: float, value: _Held) -> None:
         values, heap = self._values, self._heap

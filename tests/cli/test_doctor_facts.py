@@ -51,12 +51,7 @@ ROWS = [
         "warning: maxmemory-policy is volatile-ttl, though without maxmemory.",
     ),
     ("persistence", server(), "note: The server's persistence is unknown."),
-    (
-        "persistence",
-        server(logs_writes=False, takes_snapshots=True),
-        "warning: appendonly is off: only an occasional snapshot is kept.",
-    ),
-    ("persistence", server(logs_writes=False), "warning: appendonly is off: nothing is kept."),
+    ("persistence", server(logs_writes=False), "warning: appendonly is off."),
     (
         "persistence",
         server(logs_writes=True, log_reaches_disk="no"),

@@ -199,24 +199,6 @@ def test_a_table_is_aligned_in_a_terminal_and_separated_by_tabs_in_a_pipe(
     assert all(line.count("\x1b") == 2 * styled * bool(colours) for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("length", "is_terminal", "is_shown"),
-    [
-        *((output.LARGE, True, True), (output.LARGE - 1, True, False)),
-        *((None, True, False), (output.LARGE, False, False)),
-    ],
-)
-def test_progress_of_a_long_job_is_shown_in_a_terminal(
-    monkeypatch, capsys, length, is_terminal, is_shown
-):
-    monkeypatch.setattr(output, "_is_terminal", lambda _: is_terminal)
-    with output.progress("Counting", length) as advance:
-        advance(1)
-    shown = capsys.readouterr()
-    assert (shown.out, "Counting" in shown.err) == ("", is_shown)
-    assert output.LARGE == 5000
-
-
 def test_json_and_lines_aside_are_escaped(capsys):
     output.print_json({"é": ["\x7f", "\x1b"]})
     output.print_aside("a\tb\x9b\n")

@@ -233,7 +233,7 @@ def test_a_part_without_a_name_in_a_form_that_a_function_returns_is_400(guard, n
     headers = {"Content-Type": "multipart/form-data; boundary=b", "Idempotency-Key": "k"}
     answer = app.test_client().post("/", data=NAMELESS, headers=headers)
     assert answer.status_code == 400
-    assert app.extensions["idempotence"].store.count_all() == 0
+    assert len([*app.extensions["idempotence"].store.scan("")]) == 0
 
 
 LOOP = []
@@ -250,4 +250,4 @@ def test_of_a_function_whose_value_is_not_json(guard, name, value):
         app.test_client().post("/", headers={"Idempotency-Key": "k"})
     text = f"({name}=...) of 'pay' must return a value that JSON can hold, or a UUID: "
     assert text in str(caught.value)
-    assert (runs, app.extensions["idempotence"].store.count_all()) == ([], 0)
+    assert (runs, len([*app.extensions["idempotence"].store.scan("")])) == ([], 0)

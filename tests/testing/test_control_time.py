@@ -89,7 +89,7 @@ class TestEveryApplicationFollows:
         assert not shop.sends("key", **key)
         assert records.clock() - before >= 590
         idempotence_clock.advance(10)
-        assert shop.app.extensions["idempotence"].store.count_all() == 0
+        assert len([*shop.app.extensions["idempotence"].store.scan("")]) == 0
         assert shop.sends("key", **key)
 
     def test_with_its_tokens(self, idempotence_clock):
@@ -274,10 +274,10 @@ class TestClocksOfTheirOwn:
         store.put_token("t", b"", 60)
         idempotence_clock.advance(3600)
         assert not shop.sends("lock")
-        assert store.count_all() == 1
+        assert len([*store.scan("")]) == 1
         own.advance(60)
         assert shop.sends("lock")
-        assert store.count_all() == 0
+        assert len([*store.scan("")]) == 0
 
 
 def test_time_neither_goes_back_nor_ends(idempotence_clock):

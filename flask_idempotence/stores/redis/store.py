@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from redis import Redis, RedisCluster
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import ResponseError
 
 from ...errors import ConfigurationError, StoreError
 from ..base import (
@@ -207,13 +207,6 @@ class RedisStore(InspectableStore):
         return [_OUTCOMES[checked(reply)] for reply in replies]
 
     @operation
-    def count_all(self) -> int | None:
-        replies = [self._ask(node, pack("DBSIZE")) for node in self._primaries()]
-        if any(isinstance(reply, NoPermissionError) for reply in replies):
-            return None
-        return sum(int(checked(reply)) for reply in replies)
-
-    @operation
     def facts(self) -> Sequence[ServerFacts]:
         return [
             _facts_of(partial(self._ask, node), replicas_wanted=self._deployment.replicas)
@@ -327,7 +320,6 @@ def _facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> Serve
         ahead = int(clock[0]) + int(clock[1]) / 1_000_000 - here
     is_valkey = "valkey_version" in info
     version = info.get("valkey_version") or info.get("redis_version")
-    saves = _setting(ask, "save")
     return ServerFacts(
         product="Valkey" if is_valkey else "Redis",
         version=tuple(int(n) for n in version.split(".") if n.isdecimal()) if version else None,
@@ -338,7 +330,6 @@ def _facts_of(ask: Callable[[Command], Reply], *, replicas_wanted: int) -> Serve
         memory_of_machine=_number(info, "total_system_memory"),
         logs_writes=info["aof_enabled"] == "1" if "aof_enabled" in info else None,
         log_reaches_disk=_setting(ask, "appendfsync"),
-        takes_snapshots=bool(saves) if saves is not None else None,
         clock_ahead=ahead,
         replicas=text.count("state=online") if "role" in info else None,
         replicas_wanted=replicas_wanted,

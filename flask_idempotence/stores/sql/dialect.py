@@ -166,7 +166,6 @@ class Dialect(ABC):
     # An `INSERT` has the row that it would have inserted under this name.
     _new_row = "excluded"
 
-    count: sa.Executable  # counts the rows of the table `name`, roughly
     _facts: sa.Executable  # selects facts by their names; `clock` in seconds since 1970
     _schema: sa.TextClause  # selects the schema of the table `name`
 

@@ -105,10 +105,6 @@ _REMEDY = (
 
 class MySQL(Dialect):
     _new_row = "inserted"
-    count = sa.text(
-        "SELECT table_rows FROM information_schema.tables "
-        "WHERE table_schema = DATABASE() AND table_name = :name"
-    )
     _schema = sa.text("SELECT DATABASE()")
     # https://dev.mysql.com/doc/refman/8.4/en/innodb-parameters.html
     _facts = sa.text(

@@ -57,9 +57,6 @@ _TROUBLES = {
 
 
 class PostgreSQL(Dialect):
-    count = sa.text(  # ANALYZE has counted them
-        "SELECT NULLIF(reltuples::bigint, -1) FROM pg_class WHERE oid = to_regclass(:name)"
-    )
     _schema = sa.text(  # `search_path` decides
         "SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE c.oid = to_regclass(:name)"

@@ -16,7 +16,7 @@ from sqlalchemy.ext.compiler import compiles
 from ...errors import ConfigurationError, StoreError
 from ..process import call_in_children
 from .dialect import NO_CONTEXT, OLDEST, Dialect, Info, StoreConnection, Trouble
-from .statements import now, table
+from .statements import now
 
 # A connection caches so many KiB of pages: those of one batch of pruning. The default is 2000,
 # though each write of another connection makes them useless.
@@ -29,7 +29,6 @@ _NOT_READY = (
 
 
 class SQLite(Dialect):
-    count = sa.select(sa.func.count()).select_from(table)
     _schema = sa.text("SELECT 'main'")  # the file, beside attached and temporary ones
     # In WAL mode, NORMAL may lose the last commits when the power fails.
     # https://www.sqlite.org/pragma.html#pragma_synchronous

@@ -209,11 +209,6 @@ class SqlStore(InspectableStore):
         """Remove rows that have expired, `most` at the most; returns how many."""
         return self._run(self._dialect.prune, most)
 
-    def count_all(self) -> int | None:
-        """Return roughly how many rows there are; None where the database has not counted them."""
-        rows = self._rows(self._dialect.count, {"name": NAME})
-        return rows[0][0] if rows else None
-
     def facts(self) -> Sequence[DatabaseFacts]:
         return [self._run(self._dialect.facts, writes=False)]
 

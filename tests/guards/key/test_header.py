@@ -92,7 +92,7 @@ def test_an_invalid_key_is_refused_before_anything_else_happens(kind):
     keyed.idempotence.identity_loader(lambda: identified.append(1))
     answer = send_raw(keyed, INVALID[kind])
     assert (answer.status_code, verdict(answer)) == (400, "key-invalid")
-    assert (keyed.runs, identified, keyed.store.count_all()) == (0, [], 0)
+    assert (keyed.runs, identified, len([*keyed.store.scan("")])) == (0, [], 0)
 
 
 @settings(max_examples=300, deadline=2000)
@@ -166,7 +166,7 @@ class TestOtherSources:
             detail = keyed.send().json["detail"]
             assert detail.endswith("text of 1 to 255 characters, an integer or a UUID.")
         is_run = kind == "nothing" and not required
-        assert (keyed.runs, keyed.store.count_all()) == (2 * is_run, 0)
+        assert (keyed.runs, len([*keyed.store.scan("")])) == (2 * is_run, 0)
 
     def test_a_text_that_shows_itself_masked_counts_whole(self):
         class Masked(str):
@@ -180,7 +180,7 @@ class TestOtherSources:
     def test_a_function_may_refuse_the_request_itself(self):
         keyed = KeyedApp(key=lambda: abort(403, "The signature is wrong."))
         assert keyed.verdicts({}, {}) == [403, 403]
-        assert (keyed.runs, keyed.store.count_all()) == (0, 0)
+        assert (keyed.runs, len([*keyed.store.scan("")])) == (0, 0)
 
     def test_a_function_may_read_the_body_which_the_view_reads_again(self):
         keyed = KeyedApp(lambda: request.json["event"], key=lambda: request.json["delivery"])

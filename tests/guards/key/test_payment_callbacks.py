@@ -111,7 +111,7 @@ def test_a_forged_notification_never_comes_as_far_as_the_guard(shop, provider):
     statuses = {shop.send(one).status_code for one in forged}
     assert statuses <= {400, 401}
     engine = shop.app.extensions["idempotence"].engine
-    assert (shop.payments, engine.store.count_all()) == ([], 0)
+    assert (shop.payments, len([*engine.store.scan("")])) == ([], 0)
     assert contents(provider, [shop.send(right)]) == [True]
 
 

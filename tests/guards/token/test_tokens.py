@@ -69,9 +69,9 @@ def test_the_token_url_answers_what_a_client_needs_and_is_not_cached():
     assert answer.json["field"] == "idempotence_token"
     assert answer.headers["Cache-Control"] == "no-store"
     assert shop.client.post("/token").status_code == 405
-    assert shop.store.count_all() == 1
+    assert len([*shop.store.scan("")]) == 1
     assert shop.client.head("/token").headers["Cache-Control"] == "no-store"
-    assert shop.store.count_all() == 1
+    assert len([*shop.store.scan("")]) == 1
 
 
 def test_other_methods_and_other_subdomains_may_have_the_path_of_the_token_url():
@@ -210,7 +210,7 @@ class TestBinding:
     def test_an_odd_purpose_is_refused(self, shop, purpose):
         answer = shop.client.get("/token", query_string={"purpose": purpose})
         assert answer.status_code == 400
-        assert shop.store.count_all() == 0
+        assert len([*shop.store.scan("")]) == 0
 
 
 class TestRotation:

@@ -1,11 +1,10 @@
 """The commands on a store with very many keys."""
 
-import re
 import tracemalloc
 
 import pytest
 from helpers.apps import make_app
-from helpers.cli_shell import Shell, invoke, rows
+from helpers.cli_shell import invoke, rows
 
 pytestmark = pytest.mark.servers
 
@@ -45,15 +44,3 @@ def test_a_large_store_is_counted_in_batches_and_never_by_keys_nor_kept_in_memor
     assert "cmdstat_get" not in asked  # records are not fetched
     assert asked["cmdstat_scan"]["calls"] > 100  # a short step each
     assert asked["cmdstat_scan"]["usec"] / asked["cmdstat_scan"]["calls"] < 5000
-
-
-def test_progress_is_shown_in_a_terminal_and_only_there(crowded, tmp_path):
-    shell = Shell(tmp_path, FLASK_IDEMPOTENCE_STORAGE_URI=crowded.url)
-    seen = shell.terminal("stats", NO_COLOR="1")
-    assert seen.code == 0
-    assert re.search(r"Counting +\[#+-*\] +\d+%", seen.out)
-    assert "100%" in seen.out
-    assert f"{MANY} keys," in seen.out
-    piped = shell.pipe("stats")
-    assert "Counting" not in piped.err + piped.out
-    assert len(piped.out.splitlines()) == 2

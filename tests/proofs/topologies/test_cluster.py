@@ -243,10 +243,9 @@ def test_all_servers_are_asked_for_their_facts_keys_and_number(cluster, warm, tr
     trips.clear()
     assert len(warm.facts()) == len(ports)
     assert set(trips) == ports
-    assert warm.count_all() == 30
     assert {*warm.scan("p:")} == {f"p:{number}" for number in range(30)}
     assert warm.clear("p:") == 30
-    assert warm.count_all() == 0
+    assert len([*warm.scan("")]) == 0
 
 
 def test_one_moved_slot_renews_the_whole_table(cluster, warm, trips):

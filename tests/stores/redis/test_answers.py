@@ -79,7 +79,6 @@ OPERATIONS = {
     "discard": lambda store: store.discard([("a", Entry("claim", 1.0, 1, mark=b"m"))]),
     "scan": lambda store: [next(store.scan("a"), None)],
     "remove": lambda store: store.remove("a"),
-    "count": lambda store: store.count_all(),
     "ping": lambda store: store.ping(),
     "facts": lambda store: list(store.facts()),
 }
