@@ -12,7 +12,7 @@ from typing import Any
 from apispec import APISpec, BasePlugin
 from flask import Flask
 
-from .config.settings import Config, within_quotes
+from .config.settings import Config, allowing_quotes
 from .engine.engine import engine_of
 from .engine.guard import ViewGuard
 from .errors import PASSING, ConfigurationError
@@ -189,7 +189,7 @@ def _add_parameter(operation: _Object, guard: ViewGuard, config: Config) -> None
             "A new key for every new operation, the same one for its repeats; bare, or as a "
             f"quoted string. Remembered for {guard.ttl:g} seconds."
         )
-        pattern = VALUE_PATTERN if own is None else within_quotes(own)
+        pattern = VALUE_PATTERN if own is None else allowing_quotes(own)
         schema |= {"minLength": 1, "maxLength": LONGEST_VALUE, "pattern": pattern}
     else:
         return

@@ -132,13 +132,13 @@ def key_pattern(value: object) -> str:
         raise ValidationError("Must be a string with a regular expression.")
     try:
         re.compile(value, re.ASCII)
-        re.compile(within_quotes(value))
+        re.compile(allowing_quotes(value))
     except (re.error, OverflowError, RecursionError) as error:
         raise ValidationError(f"{value!r} is no regular expression: {error}.") from None
     return value
 
 
-def within_quotes(pattern: str) -> str:
+def allowing_quotes(pattern: str) -> str:
     """Return the regular expression of a header's value whose key matches a pattern."""
     return f'^"?(?:{pattern})"?$'
 

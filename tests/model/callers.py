@@ -72,7 +72,7 @@ class Move(NamedTuple):
 class AtLeastOnce:
     """Key mode: claim, run, complete; what failed is released, and may run again."""
 
-    keep = 0
+    hold = 0
     remembers = FOREVER  # a store that forgets nothing
     renewing = ("running", "completing")
 
@@ -110,7 +110,7 @@ class AtLeastOnce:
                 return Process("shown", shown=answer.record)
             return Process("refused")
 
-        claim = Message("claim", me, (ASKS, self.first_lease, self.keep))
+        claim = Message("claim", me, (ASKS, self.first_lease, self.hold))
         return Move("claims", claim, then, asking)
 
     def hears(self, process: Process) -> Process:
@@ -167,7 +167,7 @@ class AtLeastOnce:
 class AtMostOnce(AtLeastOnce):
     """Key mode: what has begun never begins again; whatever came of it is remembered."""
 
-    keep = FOREVER
+    hold = FOREVER
 
     def fails(self, process: Process) -> Move:
         return Move("fails", None, lambda _: process._replace(step="completing", failed=True))

@@ -92,7 +92,7 @@ def effect_and_record_come_together(protocol, world):
 def nothing_is_wedged(protocol, world):
     """Whatever stopped whenever: after one lease, the key is free or says how it ended."""
     later = protocol.rules.let_pass(world.slot, protocol.lease)
-    claimed = protocol.rules.claim(later, STRANGER, ASKS, protocol.lease, protocol.keep)
+    claimed = protocol.rules.claim(later, STRANGER, ASKS, protocol.lease, protocol.hold)
     return not isinstance(claimed[1], Running)
 
 

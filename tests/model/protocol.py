@@ -14,12 +14,12 @@ FOREVER = math.inf
 
 
 class Claim(NamedTuple):
-    """A live claim, or one whose lease has ended and which is kept for a while."""
+    """A live claim, or one whose lease has ended and which is held for a while."""
 
     owner: int
     asks: int  # the fingerprint
     lease: float  # ticks until it ends; 0 where it has ended
-    keep: float  # ticks for which the key tells of it after that
+    hold: float  # ticks for which the key tells of it after that
     kind: str = "claim"
 
 
@@ -42,12 +42,12 @@ class Rules:
     A mutation of the protocol is a subclass with one method of its own.
     """
 
-    def claim(self, slot: Slot, owner: int, asks: int, lease: float, keep: float):
+    def claim(self, slot: Slot, owner: int, asks: int, lease: float, hold: float):
         """The first is granted; its own owner is granted again, and never for less than it has."""
         if slot is None:
-            return Claim(owner, asks, lease, keep), CLAIMED
+            return Claim(owner, asks, lease, hold), CLAIMED
         if self.is_claim_of(owner, slot):
-            return Claim(owner, asks, max(lease, slot.lease), keep), CLAIMED
+            return Claim(owner, asks, max(lease, slot.lease), hold), CLAIMED
         matches = slot.asks == asks
         if isinstance(slot, Record):
             return slot, Done(matches, slot.response)
@@ -61,10 +61,10 @@ class Rules:
             return slot._replace(lease=lease), Outcome.OK
         return slot, Outcome.STALE
 
-    def complete(self, slot: Slot, owner: int, asks: int, response: int, keep: float):
+    def complete(self, slot: Slot, owner: int, asks: int, response: int, ttl: float):
         """Whoever was not replaced, however late: also over nothing, and over its own record."""
         if slot is None or slot.owner == owner:
-            return Record(owner, asks, response, keep), Outcome.OK
+            return Record(owner, asks, response, ttl), Outcome.OK
         return slot, Outcome.STALE
 
     def release(self, slot: Slot, owner: int):
@@ -77,8 +77,8 @@ class Rules:
         """Time passes."""
         if isinstance(slot, Claim):
             over = max(0, ticks - slot.lease)
-            slot = slot._replace(lease=max(0, slot.lease - ticks), keep=slot.keep - over)
-            return slot if slot.lease + slot.keep > 0 else None
+            slot = slot._replace(lease=max(0, slot.lease - ticks), hold=slot.hold - over)
+            return slot if slot.lease + slot.hold > 0 else None
         if isinstance(slot, Record):
             slot = slot._replace(left=slot.left - ticks)
             return slot if slot.left > 0 else None

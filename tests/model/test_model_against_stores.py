@@ -87,14 +87,14 @@ def bytes_of(number):
 def send(store, key, operation, owner, *arguments):
     """Have a store carry out what the model calls by numbers and ticks."""
     if operation == "claim":
-        asks, lease, keep = arguments
-        return store.claim(key, bytes_of(owner), bytes_of(asks), seconds(lease), seconds(keep))
+        asks, lease, hold = arguments
+        return store.claim(key, bytes_of(owner), bytes_of(asks), seconds(lease), seconds(hold))
     if operation == "renew":
         return store.renew([Renewal(key, bytes_of(owner), seconds(*arguments))])[0]
     if operation == "complete":
-        asks, response, keep = arguments
+        asks, response, ttl = arguments
         record = bytes_of(response)
-        return store.complete(key, bytes_of(owner), bytes_of(asks), record, seconds(keep))
+        return store.complete(key, bytes_of(owner), bytes_of(asks), record, seconds(ttl))
     return store.release(key, bytes_of(owner))
 
 
@@ -116,7 +116,7 @@ def holds(store, key, slot):
     if slot is None or entry is None:
         return entry is slot
     if isinstance(slot, Claim):
-        lease, life = seconds(slot.lease), seconds(slot.lease) + seconds(slot.keep)
+        lease, life = seconds(slot.lease), seconds(slot.lease) + seconds(slot.hold)
         lasts = entry.lease == pytest.approx(lease, abs=TICK / 4)
     else:
         life, lasts = seconds(slot.left), entry.lease is None
@@ -141,21 +141,21 @@ class StoreMachine(RuleBasedStateMachine):
     key = st.sampled_from("kkkl")
     copies = st.sampled_from([1, 1, 2])
     lease = st.integers(1, 4)
-    keep = st.sampled_from([0, 0, 3])
+    hold = st.sampled_from([0, 0, 3])
 
-    @initialize(lease=lease, keep=keep)
-    def begin(self, lease, keep):
+    @initialize(lease=lease, hold=hold)
+    def begin(self, lease, hold):
         self.store.clear("")
         self.slots = dict.fromkeys(KEYS)
-        self._both("k", 1, "claim", 0, 0, lease, keep)
+        self._both("k", 1, "claim", 0, 0, lease, hold)
 
-    @rule(key=key, copies=copies, owner=OWNERS, asks=ASKS, lease=lease, keep=keep)
-    def claims(self, key, copies, owner, asks, lease, keep):
-        self._both(key, copies, "claim", owner, asks, lease, keep)
+    @rule(key=key, copies=copies, owner=OWNERS, asks=ASKS, lease=lease, hold=hold)
+    def claims(self, key, copies, owner, asks, lease, hold):
+        self._both(key, copies, "claim", owner, asks, lease, hold)
 
-    @rule(key=key, copies=copies, owner=OWNERS, asks=ASKS, keep=lease)
-    def completes(self, key, copies, owner, asks, keep):
-        self._both(key, copies, "complete", owner, asks, owner, keep)
+    @rule(key=key, copies=copies, owner=OWNERS, asks=ASKS, ttl=lease)
+    def completes(self, key, copies, owner, asks, ttl):
+        self._both(key, copies, "complete", owner, asks, owner, ttl)
 
     @rule(key=key, copies=copies, owner=OWNERS)
     def releases(self, key, copies, owner):
@@ -249,6 +249,6 @@ def put(store, let_pass, slot):
     if isinstance(slot, Record):
         send(store, "k", "complete", slot.owner, slot.asks, slot.response, slot.left)
     elif isinstance(slot, Claim):
-        send(store, "k", "claim", slot.owner, slot.asks, slot.lease or 1, slot.keep)
+        send(store, "k", "claim", slot.owner, slot.asks, slot.lease or 1, slot.hold)
         if not slot.lease:
             let_pass(1)

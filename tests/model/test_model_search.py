@@ -67,8 +67,8 @@ def test_three_owners_or_longer_leases_or_any_delays_keep_them_too(
 
 
 class NoLookAtWhoCompletes(Rules):
-    def complete(self, slot, owner, asks, response, keep):
-        return Record(owner, asks, response, keep), Outcome.OK
+    def complete(self, slot, owner, asks, response, ttl):
+        return Record(owner, asks, response, ttl), Outcome.OK
 
 
 class NoLookAtWhoRenews(Rules):
@@ -91,31 +91,31 @@ class RecordsAreReleased(Rules):
 
 
 class OwnClaimsAreRefused(Rules):
-    def claim(self, slot, owner, asks, lease, keep):
+    def claim(self, slot, owner, asks, lease, hold):
         if self.is_claim_of(owner, slot):
             return slot, Running(True, slot.lease)
-        return super().claim(slot, owner, asks, lease, keep)
+        return super().claim(slot, owner, asks, lease, hold)
 
 
 class TheOwnersSecondClaimBeginsAnew(Rules):
-    def claim(self, slot, owner, asks, lease, keep):
+    def claim(self, slot, owner, asks, lease, hold):
         if self.is_claim_of(owner, slot):
-            return Claim(owner, asks, lease, keep), CLAIMED
-        return super().claim(slot, owner, asks, lease, keep)
+            return Claim(owner, asks, lease, hold), CLAIMED
+        return super().claim(slot, owner, asks, lease, hold)
 
 
 class ACrashIsForgotten(Rules):
-    def claim(self, slot, owner, asks, lease, keep):
+    def claim(self, slot, owner, asks, lease, hold):
         if isinstance(slot, Claim) and not slot.lease:
             slot = None
-        return super().claim(slot, owner, asks, lease, keep)
+        return super().claim(slot, owner, asks, lease, hold)
 
 
 class LateOnesAreRefused(Rules):
-    def complete(self, slot, owner, asks, response, keep):
+    def complete(self, slot, owner, asks, response, ttl):
         if slot is None or (self.is_claim_of(owner, slot) and not slot.lease):
             return slot, Outcome.STALE
-        return super().complete(slot, owner, asks, response, keep)
+        return super().complete(slot, owner, asks, response, ttl)
 
 
 BROKEN_RULES = Rules.__subclasses__()
@@ -138,10 +138,10 @@ class CheckThenSet(AtLeastOnce):
 
 
 class SetsWithoutLooking(Rules):
-    def claim(self, slot, owner, asks, lease, keep):
+    def claim(self, slot, owner, asks, lease, hold):
         if owner < 0:
             return slot, CLAIMED if slot is None else Running(True, 0)
-        return Claim(owner, asks, lease, keep), CLAIMED
+        return Claim(owner, asks, lease, hold), CLAIMED
 
 
 class ReleasesWhatItCouldNotComplete(AtLeastOnce):
