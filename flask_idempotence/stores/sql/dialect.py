@@ -82,6 +82,7 @@ class StoreConnection:
         deadline: of the current operation, by the monotonic clock.
         idle_since: when the last operation ended, by the same clock.
         release: closes `file_number`.
+        has_input: tells whether an idle connection is readable: the server has closed it.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -95,14 +96,10 @@ class StoreConnection:
         number = socket_of(driver)
         self.file_number = None if number is None else os.dup(number)
         self.release: Callable[[], object] = bool
-        self._has_input: Callable[[], object] = bool
+        self.has_input: Callable[[], object] = bool
         if self.file_number is not None:
             self.release = weakref.finalize(self, os.close, self.file_number)
-            self._has_input = has_input(self.file_number)
-
-    def is_closed_by_server(self) -> bool:
-        """Return whether the server has closed it: else, an idle connection is not readable."""
-        return bool(self._has_input())
+            self.has_input = has_input(self.file_number)
 
     def first(self, statement: sa.Executable, values: Values) -> Row | None:
         return self.send(statement, values).first()

@@ -118,7 +118,7 @@ class ConnectionPool:
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
-            if connection.idle_since >= oldest and not connection.is_closed_by_server():
+            if connection.idle_since >= oldest and not connection.has_input():
                 return connection
             self._open.discard(connection)
             _close(connection)
