@@ -3,15 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from flask import (
-    Blueprint,
-    Response,
-    got_request_exception,
-    jsonify,
-    redirect,
-    request,
-    session,
-)
+from flask import Blueprint, Response, got_request_exception, jsonify, redirect, request, session
 from helpers.apps import GUARDS, HOW_OFTEN_IT_RUNS, KeyedApp, Site, fail
 from werkzeug.exceptions import NotFound
 

@@ -12,13 +12,7 @@ from helpers.apps import make_app
 from helpers.keeper_harness import KeeperHarness, leased_claim
 from helpers.servers.processes import until
 
-from flask_idempotence import (
-    MemoryStore,
-    StoreError,
-    idempotent,
-    no_repeat_submit,
-    one_time_token,
-)
+from flask_idempotence import MemoryStore, StoreError, idempotent, no_repeat_submit, one_time_token
 from flask_idempotence.engine.guard import Claim
 from flask_idempotence.engine.keeper import MAX_FAILURES, NO_THREADS, PendingSettlement
 from flask_idempotence.guards.lock import LockGuard

@@ -11,13 +11,7 @@ from sqlalchemy import create_engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from flask_idempotence import (
-    MemoryStore,
-    Refusal,
-    SqlStore,
-    idempotent,
-    no_repeat_submit,
-)
+from flask_idempotence import MemoryStore, Refusal, SqlStore, idempotent, no_repeat_submit
 from flask_idempotence.signals import completed, released
 
 

@@ -8,9 +8,7 @@ import pytest
 from flask import Response, abort, copy_current_request_context
 from helpers.apps import Site, fail, make_app
 
-from flask_idempotence import (
-    no_repeat_submit,
-)
+from flask_idempotence import no_repeat_submit
 
 
 @pytest.mark.parametrize("helper_fails", [True, False])

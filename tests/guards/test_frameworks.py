@@ -14,13 +14,7 @@ from guards.key.test_replay import check_app
 from helpers.apps import fail, make_app, verdict
 from marshmallow import Schema, fields
 
-from flask_idempotence import (
-    Idempotence,
-    KeyReused,
-    idempotent,
-    no_repeat_submit,
-    one_time_token,
-)
+from flask_idempotence import Idempotence, KeyReused, idempotent, no_repeat_submit, one_time_token
 
 MESSAGE = "Please do not order twice."
 locked = no_repeat_submit(interval=60, message=MESSAGE)

@@ -3,12 +3,7 @@
 from functools import partial, wraps
 
 import pytest
-from flask import (
-    Blueprint,
-    Flask,
-    copy_current_request_context,
-    jsonify,
-)
+from flask import Blueprint, Flask, copy_current_request_context, jsonify
 from helpers.apps import KEY, make_app, no_answer
 from helpers.once_operations import elsewhere
 from sqlalchemy import create_engine

@@ -9,12 +9,7 @@ from helpers.refusal_cases import REFUSAL_CASES, RefusalCase
 from helpers.repository import REFERENCE, REFUSALS, section
 from werkzeug.exceptions import HTTPException
 
-from flask_idempotence import (
-    Refusal,
-    idempotent,
-    no_repeat_submit,
-    one_time_token,
-)
+from flask_idempotence import Refusal, idempotent, no_repeat_submit, one_time_token
 
 OUTER = {
     "key, that remembers all": idempotent(

@@ -12,11 +12,7 @@ from helpers.servers.faults import Proxy
 from helpers.servers.processes import until
 from prometheus_client import CollectorRegistry
 
-from flask_idempotence import (
-    ConfigurationError,
-    MemoryStore,
-    idempotent,
-)
+from flask_idempotence import ConfigurationError, MemoryStore, idempotent
 from flask_idempotence.engine.store_calls import Instrument
 from flask_idempotence.metrics import Metrics
 from flask_idempotence.testing import FakeClock

@@ -18,12 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
-from flask_idempotence import (
-    ConfigurationError,
-    MemoryStore,
-    StoreError,
-    idempotent,
-)
+from flask_idempotence import ConfigurationError, MemoryStore, StoreError, idempotent
 from flask_idempotence.metrics import Metrics
 from flask_idempotence.opentelemetry import OpenTelemetry
 

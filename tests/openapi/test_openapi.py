@@ -6,14 +6,7 @@ from http import HTTPStatus
 
 import pytest
 from flask import Response, abort
-from helpers.applications.smorest_app import (
-    BASE,
-    PATHS,
-    PROBLEM,
-    SMOREST_ERRORS,
-    VALIDATORS,
-    Shop,
-)
+from helpers.applications.smorest_app import BASE, PATHS, PROBLEM, SMOREST_ERRORS, VALIDATORS, Shop
 from helpers.callers.node import MUST_RUN, NODE
 from helpers.servers.faults import SilentServer
 from hypothesis import example, given

@@ -6,17 +6,7 @@ import resource
 
 import pytest
 from flask import Request, Response, g, request
-from helpers.request_bodies import (
-    BODIES,
-    BYTES,
-    FORM,
-    GUARDS,
-    PARTS,
-    app_with,
-    part,
-    post,
-    send,
-)
+from helpers.request_bodies import BODIES, BYTES, FORM, GUARDS, PARTS, app_with, part, post, send
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from flask_idempotence import one_time_token

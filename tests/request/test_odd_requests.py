@@ -13,12 +13,7 @@ from helpers.request_bodies import BYTES, FORM, JSON, PARTS, app_with, part, pos
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.routing import BaseConverter
 
-from flask_idempotence import (
-    ConfigurationError,
-    RedisStore,
-    no_repeat_submit,
-    one_time_token,
-)
+from flask_idempotence import ConfigurationError, RedisStore, no_repeat_submit, one_time_token
 
 pytestmark = pytest.mark.usefixtures("no_collection")
 

@@ -9,12 +9,7 @@ from helpers.payment_database import PaymentApp, lose_claim
 from helpers.refusal_cases import REFUSAL_CASES, refused_as_documented
 from werkzeug.exceptions import HTTPException
 
-from flask_idempotence import (
-    Idempotence,
-    Refusal,
-    TokenError,
-    no_repeat_submit,
-)
+from flask_idempotence import Idempotence, Refusal, TokenError, no_repeat_submit
 
 HEADER = "Idempotence-Refusal"
 locked = no_repeat_submit(60)

@@ -5,13 +5,7 @@ from flask import jsonify
 from helpers.apps import KEY, make_app
 from helpers.once_operations import elsewhere
 
-from flask_idempotence import (
-    Idempotence,
-    Refusal,
-    Running,
-    idempotent,
-    no_repeat_submit,
-)
+from flask_idempotence import Idempotence, Refusal, Running, idempotent, no_repeat_submit
 
 IN_PROGRESS = {"key-in-progress": 201}
 

@@ -6,12 +6,7 @@ from flask_cors import CORS, cross_origin
 from helpers.apps import bare_app, verdict
 from helpers.refusal_cases import NOBODY
 
-from flask_idempotence import (
-    Idempotence,
-    idempotent,
-    no_repeat_submit,
-    one_time_token,
-)
+from flask_idempotence import Idempotence, idempotent, no_repeat_submit, one_time_token
 
 ALLOWED = "Access-Control-Allow-Origin"
 ONE, OTHER = "https://one.example", "https://other.example"

@@ -3,15 +3,7 @@
 from itertools import count
 
 import pytest
-from flask import (
-    Flask,
-    Response,
-    abort,
-    after_this_request,
-    make_response,
-    redirect,
-    session,
-)
+from flask import Flask, Response, abort, after_this_request, make_response, redirect, session
 from helpers.apps import SUCCESSES, KeyedApp, fail
 from werkzeug.exceptions import Conflict, NotFound, UnprocessableEntity
 

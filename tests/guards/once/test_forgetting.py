@@ -9,13 +9,7 @@ from helpers.once_operations import OnceApp, elsewhere
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import all_at_once
 
-from flask_idempotence import (
-    ConfigurationError,
-    MemoryStore,
-    Running,
-    Store,
-    StoreUnavailable,
-)
+from flask_idempotence import ConfigurationError, MemoryStore, Running, Store, StoreUnavailable
 from flask_idempotence.testing import FakeClock
 
 ID = UUID("8e03978e-40d5-43e8-bc93-6894a57f9324")
