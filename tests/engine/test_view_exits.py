@@ -20,7 +20,7 @@ from helpers.apps import (
 from helpers.servers.processes import until
 from werkzeug.exceptions import NotFound
 
-from flask_idempotence import claimed, current_guard, no_repeat_submit, one_time_token
+from flask_idempotence import claimed, current_guard, no_repeat_submit
 
 
 @pytest.fixture(params=GUARDS)
@@ -163,16 +163,6 @@ def test_what_an_inner_view_raises_and_the_outer_one_catches_is_a_success(guard)
     site = Site(catches, guard)
     assert site.submit().text == "caught"
     assert site.runs_after(2) == 1
-
-
-def test_guards_with_keys_of_their_own_are_all_settled():
-    def failed_once():
-        return ("done", 200) if site.runs > 1 else ("no", 400)
-
-    inner = no_repeat_submit(10, key=lambda: "inner")(failed_once)
-    site = Site(inner, one_time_token(restore_on_failure=True))
-    assert [site.submit().status_code for _ in range(3)] == [400, 200, 409]
-    assert site.runs == 2
 
 
 def stream(guard, body=lambda: iter(["one ", "two ", "three"]), status=200, **settings):

@@ -4,11 +4,9 @@ import os
 from contextlib import contextmanager
 
 import pytest
-from helpers.payment_database import Payment, PaymentApp, lose_claim, pay
+from helpers.payment_database import Payment, PaymentApp, pay
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import IntegrityError
-
-from flask_idempotence.testing import record_signals
 
 
 def test_a_payment_and_its_answer_are_committed_together(pay_app):
@@ -69,20 +67,6 @@ def test_a_duplicate_that_ends_in_a_500_is_logged_with_the_cure(pay_app, caplog,
     cure = "session.begin_nested(), catch IntegrityError around it, and answer 409"
     assert all(cure in line for line in lines)
     assert (site.runs, site.count()) == (3, 1)
-
-
-def test_a_claim_that_was_lost_is_rolled_back_and_409(pay_app):
-    def view(session):
-        lose_claim()  # as if the lease had ended, and another has taken over
-        return site.pay(session)
-
-    site = pay_app(view)
-    with record_signals(site.app) as signals:
-        answer = site.post(amount=5)
-    assert (answer.status_code, answer.json["type"]) == (409, "urn:flask-idempotence:lease-lost")
-    assert answer.headers["Retry-After"] == "1"
-    assert site.count() == 0
-    assert signals.names == ["claimed", "lease_lost"]
 
 
 def test_a_stream_is_committed_before_it_begins(pay_app):

@@ -137,6 +137,20 @@ WERKZEUG_REFUSES_EQUAL_RULES = hasattr(werkzeug.routing.exceptions, "DuplicateRu
 """Since Werkzeug 3.2: a route at the token URL is an error that names both where it is added."""
 
 
+class CountingStore(MemoryStore):
+    """A real store that counts how often it was asked for a claim, and for a token."""
+
+    claims = tokens = 0
+
+    def claim(self, *arguments):
+        self.claims += 1
+        return super().claim(*arguments)
+
+    def take_token(self, key, subject):
+        self.tokens += 1
+        return super().take_token(key, subject)
+
+
 class Runs(int):
     """How often a view ran, which a failed assertion prints with the answers."""
 

@@ -147,23 +147,6 @@ def test_a_predicate_sees_the_finished_response_once():
 
 
 class TestKilled:
-    @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
-    def test_at_least_once_runs_again_after_the_lease_and_not_before(self, end):
-        def view():
-            if keyed.runs == 1:
-                raise end
-            return "done"
-
-        keyed = KeyedApp(view)
-        with pytest.raises(end):
-            keyed.send()
-        keyed.engine.keeper.tick()
-        keyed.clock.advance(29.9)
-        assert keyed.verdicts({}) == ["key-in-progress"]
-        keyed.clock.advance(0.2)
-        assert keyed.verdicts({}, {}) == [200, "replay of 200"]
-        assert keyed.runs == 2
-
     def test_at_most_once_says_for_the_ttl_that_the_outcome_is_unknown(self):
         keyed = KeyedApp(killed, guarantee="at-most-once", ttl=100)
         with pytest.raises(SystemExit):

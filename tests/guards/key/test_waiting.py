@@ -8,10 +8,10 @@ from itertools import accumulate
 
 import pytest
 from flask import Response
-from helpers.apps import KeyedApp, killed, verdict
+from helpers.apps import CountingStore, KeyedApp, killed, verdict
 from helpers.servers.processes import all_at_once
 
-from flask_idempotence import MemoryStore, claimed, rejected, replayed
+from flask_idempotence import claimed, rejected, replayed
 
 
 class Queue:
@@ -130,15 +130,8 @@ def test_two_that_wait_together_do_not_go_on_asking_together():
 
 
 def test_each_look_is_one_claim():
-    class Counting(MemoryStore):
-        claims = 0
-
-        def claim(self, *arguments):
-            self.claims += 1
-            return super().claim(*arguments)
-
     queue = Queue(wait=5, looks=1000)
-    store = queue.keyed.engine.store = Counting(clock=queue.keyed.clock)
+    store = queue.keyed.engine.store = CountingStore(clock=queue.keyed.clock)
     queue.repeat()
     assert store.claims == 2 + len(queue.sleeps)
 

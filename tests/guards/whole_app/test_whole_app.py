@@ -8,12 +8,11 @@ import pytest
 from flask import Blueprint, redirect, request
 from flask.views import MethodView, View
 from flask_login import LoginManager, UserMixin, fresh_login_required, login_user
-from helpers.apps import WERKZEUG_REFUSES_EQUAL_RULES, GuardedApp, make_app, verdict
+from helpers.apps import WERKZEUG_REFUSES_EQUAL_RULES, CountingStore, GuardedApp, make_app, verdict
 from helpers.servers.processes import all_at_once, until
 
 from flask_idempotence import (
     ConfigurationError,
-    MemoryStore,
     exempt,
     extension,
     idempotent,
@@ -21,16 +20,6 @@ from flask_idempotence import (
 )
 from flask_idempotence.guards.placement import place_guards
 from flask_idempotence.guards.wrapping import guards_of
-
-
-class CountingStore(MemoryStore):
-    """Counts how often it was asked for a claim."""
-
-    claims = 0
-
-    def claim(self, *arguments):
-        self.claims += 1
-        return super().claim(*arguments)
 
 
 class WholeApp(GuardedApp):
