@@ -17,7 +17,7 @@ from ..engine.engine import Engine, engine_of
 from ..engine.guard import MODES
 from ..request.fingerprint import KEYSPACE, SHORT_HASH
 from ..stores.base import OWNER_BYTES, Entry, Outcome, began_at, inspectable
-from .output import as_json, echo, escaped, print_aside, print_json, print_table
+from .output import as_json, echo, escaped, print_aside, print_json, print_table, show_progress
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -84,8 +84,9 @@ def scan(
     searched = beginning if mode is None else f"{beginning}{mode}:"
     if mode is not None and endpoint is not None:
         searched += f"{endpoint}:"
-    keys = store.scan(searched)
+    keys, read = store.scan(searched), 0
     while batch := list(islice(keys, BATCH)):
+        show_progress(read := read + len(batch))
         ours = [
             match
             for key in batch
@@ -97,6 +98,7 @@ def scan(
         for match, entry in zip(ours, entries, strict=True):
             if entry:
                 yield Found(match.string, match[1], match[2], entry)
+    show_progress(read, is_over=True)
 
 
 _COLUMNS = {"live": "live", "ended": "ended", "record": "records", "token": "tokens"}

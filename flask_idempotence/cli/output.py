@@ -16,6 +16,14 @@ import click
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
+LARGE = 5_000  # a command that reads so many keys shows its progress
+
+
+def show_progress(read: int, *, is_over: bool = False) -> None:
+    """Show in a terminal how many keys a long command has read, on a line of the errors."""
+    if read >= LARGE and _is_terminal(sys.stderr):
+        click.echo(f"\r{read:,} keys read", nl=is_over, err=True)
+
 
 def print_table(rows: Sequence[Mapping[str, object]], colours: Sequence[str] = ()) -> None:
     """Print rows: aligned under their names in a terminal, separated by tabs in a pipe.
@@ -56,8 +64,11 @@ def escaped(text: str, *, layout: str = "") -> str:
 
 
 def in_terminal() -> bool:
-    output: TextIO | None = sys.stdout  # None where it was closed before the start
-    return output is not None and output.isatty()
+    return _is_terminal(sys.stdout)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()  # None: it was closed before the start
 
 
 def echo(text: str, rest: str = "", *, fg: str | None = None, bold: bool = False) -> None:

@@ -199,6 +199,16 @@ def test_a_table_is_aligned_in_a_terminal_and_separated_by_tabs_in_a_pipe(
     assert all(line.count("\x1b") == 2 * styled * bool(colours) for line in lines)
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_of_a_long_job_is_shown_in_a_terminal(monkeypatch, capsys, is_terminal):
+    monkeypatch.setattr(output, "_is_terminal", lambda _: is_terminal)
+    for read in (4999, 5000, 12_000):
+        output.show_progress(read)
+    output.show_progress(12_000, is_over=True)
+    shown = "\r5,000 keys read\r12,000 keys read\r12,000 keys read\n" if is_terminal else ""
+    assert capsys.readouterr() == ("", shown)
+
+
 def test_json_and_lines_aside_are_escaped(capsys):
     output.print_json({"é": ["\x7f", "\x1b"]})
     output.print_aside("a\tb\x9b\n")

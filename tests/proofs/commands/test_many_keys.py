@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 from helpers.apps import make_app
-from helpers.cli_shell import invoke, rows
+from helpers.cli_shell import Shell, invoke, rows
 
 pytestmark = pytest.mark.servers
 
@@ -44,3 +44,11 @@ def test_a_large_store_is_counted_in_batches_and_never_by_keys_nor_kept_in_memor
     assert "cmdstat_get" not in asked  # records are not fetched
     assert asked["cmdstat_scan"]["calls"] > 100  # a short step each
     assert asked["cmdstat_scan"]["usec"] / asked["cmdstat_scan"]["calls"] < 5000
+
+
+def test_progress_is_shown_in_a_terminal_and_only_there(crowded, tmp_path):
+    shell = Shell(tmp_path, FLASK_IDEMPOTENCE_STORAGE_URI=crowded.url)
+    seen, piped = shell.terminal("stats", NO_COLOR="1"), shell.pipe("stats")
+    assert (seen.code, piped.code) == (0, 0)
+    assert f"{MANY:,} keys read" in seen.out
+    assert "keys read" not in piped.err + piped.out
