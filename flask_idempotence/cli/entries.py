@@ -287,6 +287,7 @@ def prune(*, batch: int, pause: float) -> None:
     """
     store, removed = _this_sql_store(), 0
     while (count := store.prune(batch)) == batch:
-        removed += count
+        show_progress(removed := removed + count, "rows removed")
         time.sleep(pause)
+    show_progress(removed, "rows removed", is_over=True)
     print_aside(f"{removed + count} removed.")

@@ -16,13 +16,13 @@ import click
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
-LARGE = 5_000  # a command that reads so many keys shows its progress
+LARGE = 5_000  # a command with so many keys or rows shows its progress
 
 
-def show_progress(read: int, *, is_over: bool = False) -> None:
-    """Show in a terminal how many keys a long command has read, on a line of the errors."""
-    if read >= LARGE and _is_terminal(sys.stderr):
-        click.echo(f"\r{read:,} keys read", nl=is_over, err=True)
+def show_progress(count: int, done: str = "keys read", *, is_over: bool = False) -> None:
+    """Show in a terminal how far a long command has come, on a line of the errors."""
+    if count >= LARGE and _is_terminal(sys.stderr):
+        click.echo(f"\r{count:,} {done}", nl=is_over, err=True)
 
 
 def print_table(rows: Sequence[Mapping[str, object]], colours: Sequence[str] = ()) -> None:
