@@ -12,8 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import MethodType
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -54,7 +53,7 @@ class _Process:
 
     def add(self, method: Callable[[], None]) -> None:
         """Call a bound method in every child process, for as long as its object lives."""
-        bound = cast("MethodType", method)
+        bound: Any = method
         self._methods[bound.__self__] = bound.__func__
 
     def notice_fork(self) -> None:
