@@ -6,12 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 

@@ -58,11 +58,7 @@ _SET = (
     b"*7\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
     b"$2\r\nNX\r\n$3\r\nGET\r\n$2\r\nPX\r\n$%d\r\n%b\r\n"
 )
-_TOKEN_OUTCOMES = {
-    -1: TokenOutcome.NOT_YOURS,
-    0: TokenOutcome.ABSENT,
-    1: TokenOutcome.TAKEN,
-}
+_TOKEN_OUTCOMES = {-1: TokenOutcome.NOT_YOURS, 0: TokenOutcome.ABSENT, 1: TokenOutcome.TAKEN}
 
 _SCAN_COUNT = 500
 _KINDS = {b"C": "claim", b"D": "record", b"T": "token"}
@@ -184,10 +180,9 @@ class RedisStore(InspectableStore):
     def scan(self, prefix: str) -> Iterator[str]:
         pattern = "".join(f"\\{one}" if one in "*?[]\\^-" else one for one in prefix) + "*"
         for node in self._primaries():
-            cursor, keys = self._page(node, 0, pattern)
-            yield from keys
-            while cursor:
-                cursor, keys = self._page(node, cursor, pattern)
+            cursor: int | None = None
+            while cursor != 0:
+                cursor, keys = self._page(node, cursor or 0, pattern)
                 yield from keys
 
     @operation

@@ -168,11 +168,7 @@ class SqlStore(InspectableStore):
         return self._run(self._dialect.release, {"this_key": key, "this_owner": owner})
 
     def put_token(self, key: str, subject: bytes, ttl: float) -> None:
-        values = {
-            "this_key": key,
-            "this_owner": subject,
-            "life": milliseconds(ttl),
-        }
+        values = {"this_key": key, "this_owner": subject, "life": milliseconds(ttl)}
         self._run(StoreConnection.send, self._dialect.put_token, values, repeatable=False)
         self._count_write()
 
