@@ -1,16 +1,22 @@
-"""The database behind a session: its store, the begin of a transaction, its errors."""
+"""The database behind a session: its store, the begin of a transaction, its writes and errors.
+
+A session may have connections to several databases: SQLAlchemy's events report them as they join
+its transaction.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy import URL, Connection, Engine, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import (
     DBAPIError,
@@ -20,26 +26,48 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
 
 from ..errors import NEEDS_DATABASE, ConfigurationError, StoreError
 from ..stores.base import Store
 from ..stores.sql import SqlStore, mysql
 from ..stores.sql.statements import MYSQL
-from .writes import LEVEL, commits_by_itself, has_written, joined_connection
 
 _logger = logging.getLogger("flask_idempotence")
 
 _ISOLATION = "READ COMMITTED"
-# Drivers that send the isolation level with BEGIN. Others set it for the connection, which behind
+# These drivers send the isolation level with BEGIN. Others set it for the connection, which behind
 # a pooler is shared with other clients.
 _ISOLATING_BEGIN = frozenset({"psycopg", "psycopg2"})
 
-
 _IN_TRANSACTION = 1568  # ER_CANT_CHANGE_TX_CHARACTERISTICS
 
-_PROCESS = "flask_idempotence process"  # a pool's connection knows its process by this key
+# The `info` of a connection has its process under one key, and on PostgreSQL its isolation level
+# under another; that of a session has the connections that have joined its transaction.
+_PROCESS, _LEVEL = "flask_idempotence process", "flask_idempotence level"
+_JOINED = "flask_idempotence_connections"
+
+# A transaction gets its number when it first writes (PostgreSQL, "Transaction ID and Snapshot
+# Information Functions"; this is the one that version 12 has, too).
+_STATE = text("SELECT txid_current_if_assigned(), current_setting('transaction_isolation')")
+
+_FIRST_WORD = re.compile(
+    r"(?:\s|\(|/\*.*?\*/|--[^\n]*\n)*(ROLLBACK\s+TO|[a-z]+)", re.IGNORECASE | re.DOTALL
+)
+_READING = {"SHOW", "SET", "DESC", "DESCRIBE", "EXPLAIN", "SAVEPOINT", "RELEASE", "ROLLBACK TO"}
+_READING |= {"USE", "DO"}
+_LOCKS = r"\bFOR\s+(?:UPDATE|SHARE)\b|\bLOCK\s+IN\s+SHARE\b"
+# Such queries take locks or write.
+_NOT_READING = {
+    "SELECT": re.compile(_LOCKS, re.IGNORECASE),
+    "WITH": re.compile(
+        rf"{_LOCKS}|\b(?:UPDATE|DELETE|INSERT)\b|\bREPLACE\s+INTO\b", re.IGNORECASE
+    ),
+}
+
+# So many statements may have written, on each connection where they are counted.
+_statements: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 
 _first_process = os.getpid()
 # They are never freed: that may end a connection for the process that has made it.
@@ -134,7 +162,7 @@ def join(connection: Connection) -> bool:
     same connection. SQLAlchemy would return that one to its pool, with its tenant.
     """
     if not commits_by_itself(connection):
-        level = connection.info.get(LEVEL)  # None but on PostgreSQL
+        level = connection.info.get(_LEVEL)  # None but on PostgreSQL
         if level in ("read committed", "read uncommitted"):
             return True
         connection.dialect.do_commit(connection.connection)
@@ -234,3 +262,87 @@ def text_of(error: Exception) -> str:
     """Describe an error without its statement and parameters, which are the application's own."""
     cause = getattr(error, "orig", None) or error
     return f"{type(cause).__name__}: the database did not commit"
+
+
+def has_written(session: Session, *, besides: Connection | None = None) -> bool:
+    """Whether anything is written or pending in a session; or written `besides` a connection."""
+    if besides is None and (session.new or session.dirty or session.deleted):
+        return True
+    joined = session.info.get(_JOINED, {}).items()
+    return any(_has_written(*each) for each in joined if each[0] is not besides)
+
+
+def joined_connection(session: Session) -> Connection | None:
+    engine = session.get_bind().engine
+    joined: Iterable[Connection] = session.info.get(_JOINED, ())
+    return next((each for each in joined if each.engine is engine), None)
+
+
+def forget_writes(session: Session, connection: Connection) -> None:
+    """Forget the writes on a connection that were rolled back to a savepoint."""
+    # PostgreSQL's transaction keeps its number: from now on, its statements are counted.
+    counted = _statements_on if connection.dialect.name == "postgresql" else _changes_on
+    session.info[_JOINED][connection] = counted(connection)
+
+
+def first_word(statement: str) -> str | None:
+    first = _FIRST_WORD.match(statement)
+    return None if first is None else " ".join(first[1].upper().split())
+
+
+def may_write(statement: str) -> bool:
+    """Whether a statement may leave anything that a rollback would undo."""
+    word = first_word(statement)
+    if writing := _NOT_READING.get(word or ""):
+        return writing.search(statement) is not None
+    return word not in _READING
+
+
+def _has_written(connection: Connection, changes: int | None) -> bool:
+    if connection.invalidated:
+        return False  # its writes are lost, with an error
+    if connection.dialect.name != "postgresql":
+        return changes is None or _changes_on(connection) != changes
+    number, connection.info[_LEVEL] = connection.execute(_STATE).one()
+    return number is not None and (changes is None or _statements_on(connection) != changes)
+
+
+def _changes_on(connection: Connection) -> int | None:
+    # MySQL does not report them. None counts as written.
+    if connection.dialect.name in MYSQL:
+        return 0 if commits_by_itself(connection) else _statements_on(connection)
+    # Only SQLite's drivers count them, and of those no async one.
+    count: int | None = getattr(connection.connection.dbapi_connection, "total_changes", None)
+    return count
+
+
+def commits_by_itself(connection: Connection) -> bool:
+    driver = connection.connection.dbapi_connection
+    get_autocommit = getattr(driver, "get_autocommit", None)  # PyMySQL and mysqlclient have it
+    if get_autocommit is not None:
+        return bool(get_autocommit())
+    return getattr(driver, "autocommit", None) is True
+
+
+def _statements_on(connection: Connection) -> int:
+    """Return how many statements that may write it has executed since the first call."""
+    if connection not in _statements:
+        event.listen(connection, "before_cursor_execute", _count)
+    return _statements.setdefault(connection, 0)
+
+
+def _count(connection: Connection, _cursor: object, statement: str, *_more: object) -> None:
+    if may_write(statement):
+        _statements[connection] += 1
+
+
+@event.listens_for(Session, "after_begin", insert=True)  # it runs before those that may write
+def _join(session: Session, transaction: SessionTransaction, connection: Connection) -> None:
+    if transaction.parent is None:  # a savepoint is a part of a transaction that has joined
+        session.info.setdefault(_JOINED, {})[connection] = _changes_on(connection)
+
+
+@event.listens_for(Session, "after_transaction_end")
+def _forget(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        session.info.pop(_JOINED, None)

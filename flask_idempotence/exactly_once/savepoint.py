@@ -23,7 +23,7 @@ from sqlalchemy.sql.elements import (
 
 from ..stores.sql.mysql import error_number
 from ..stores.sql.postgresql import state_of
-from .writes import first_word, may_write
+from .database import first_word, may_write
 
 _CLAUSES = (SavepointClause, ReleaseSavepointClause, RollbackToSavepointClause)
 

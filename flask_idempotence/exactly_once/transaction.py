@@ -25,9 +25,16 @@ from sqlalchemy.orm import Session, SessionTransaction
 from ..errors import COMMITTED_BELOW, ConfigurationError, StoreError
 from ..stores.base import Completion, Outcome, Store
 from . import database
-from .database import is_outage, store_errors, text_of, undo
+from .database import (
+    forget_writes,
+    has_written,
+    is_outage,
+    joined_connection,
+    store_errors,
+    text_of,
+    undo,
+)
 from .savepoint import Savepoint
-from .writes import forget_writes, has_written, joined_connection
 
 _OPEN = "flask_idempotence_transaction"
 # By these keys a session's `info` has its transaction during the view, and during the commit.

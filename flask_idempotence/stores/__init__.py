@@ -3,7 +3,8 @@
 base     the contract, and the optional interface for commands
 uris     a URI becomes a store
 memory   in this process; `redis` on a server and `sql` in a table, both imported when used
-facts    servers' versions, settings and state; `process` forks, exit and threads
+facts    servers' versions, settings and state
+process  clocks, forks, exit, threads, the circuit breaker
 """
 
 from .base import Store

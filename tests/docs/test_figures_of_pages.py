@@ -8,16 +8,16 @@ from helpers.repository import ROOT, section, text_of
 from helpers.servers.processes import run_to_end
 
 from flask_idempotence.engine import keeper, store_calls
-from flask_idempotence.stores import circuit
+from flask_idempotence.stores import process
 from flask_idempotence.stores.sql import pool
 
 FIGURES = {
     "After three time-outs in a row a circuit breaker opens": (
         "when-redis-fails.md",
-        circuit.OPEN_AFTER,
+        process.OPEN_AFTER,
         3,
     ),
-    "probe every half a second": ("when-redis-fails.md", circuit.PROBE_EVERY, 0.5),
+    "probe every half a second": ("when-redis-fails.md", process.PROBE_EVERY, 0.5),
     "two seconds at most": ("when-redis-fails.md", keeper.EXIT_TIMEOUT, 2),
     "ends a round after twenty failures": ("when-redis-fails.md", keeper.MAX_FAILURES, 20),
     "one line every five seconds": ("when-redis-fails.md", store_calls.LOG_EVERY, 5),

@@ -12,7 +12,7 @@ from helpers.store_assertions import claim
 from flask_idempotence import MemoryStore, StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Running
-from flask_idempotence.stores.circuit import OPEN_AFTER
+from flask_idempotence.stores.process import OPEN_AFTER
 from flask_idempotence.testing import record_signals
 
 DEADLINE = 1.0

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, event, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from flask_idempotence import ConfigurationError, StoreUnavailable
-from flask_idempotence.exactly_once.writes import may_write
+from flask_idempotence.exactly_once.database import may_write
 
 
 @pytest.mark.parametrize("options", [{}, {"isolation_level": "AUTOCOMMIT"}])

@@ -10,7 +10,7 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ..circuit import CircuitBreaker
+from ..process import CircuitBreaker
 from .deadlines import deadline
 from .link import Command, Link, Reply, pack
 

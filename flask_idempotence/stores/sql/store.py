@@ -27,9 +27,8 @@ from ..base import (
     check_deadline,
     milliseconds,
 )
-from ..circuit import CircuitBreaker
 from ..facts import DatabaseFacts
-from ..process import call_in_children, start_daemon
+from ..process import CircuitBreaker, call_in_children, start_daemon
 from . import statements
 from .dialect import Dialect, StoreConnection, Trouble, Values, fail, trouble_of
 from .mysql import MySQL

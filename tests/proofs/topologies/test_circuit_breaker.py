@@ -12,7 +12,7 @@ from helpers.servers.processes import all_at_once, until
 
 from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.circuit import OPEN_AFTER, PROBE_EVERY
+from flask_idempotence.stores.process import OPEN_AFTER, PROBE_EVERY
 
 pytestmark = pytest.mark.topology
 

@@ -23,7 +23,7 @@ from helpers.servers.topologies import SERVICE, Cluster, SentinelGroup, TlsServe
 from flask_idempotence import MemoryStore, StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed
-from flask_idempotence.stores.circuit import OPEN_AFTER
+from flask_idempotence.stores.process import OPEN_AFTER
 from flask_idempotence.stores.redis import link
 from flask_idempotence.stores.redis.names import Names
 

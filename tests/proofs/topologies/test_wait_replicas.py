@@ -12,7 +12,7 @@ from helpers.store_assertions import claim, is_granted, owner, timed_failure
 from flask_idempotence import no_repeat_submit
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed, Outcome, Renewal, Running
-from flask_idempotence.stores.circuit import OPEN_AFTER, PROBE_EVERY
+from flask_idempotence.stores.process import OPEN_AFTER, PROBE_EVERY
 
 pytestmark = pytest.mark.topology
 

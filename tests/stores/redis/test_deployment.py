@@ -17,7 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
 from flask_idempotence.stores.base import Outcome, Renewal
-from flask_idempotence.stores.circuit import OPEN_AFTER
+from flask_idempotence.stores.process import OPEN_AFTER
 from flask_idempotence.stores.redis.cluster import Cluster
 from flask_idempotence.stores.redis.deployment import Deployment
 from flask_idempotence.stores.redis.link import deadline, pack

@@ -13,7 +13,7 @@ from helpers.store_assertions import answers, works
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
-from flask_idempotence.stores.circuit import OPEN_AFTER
+from flask_idempotence.stores.process import OPEN_AFTER
 from flask_idempotence.stores.redis import link
 from flask_idempotence.stores.redis import names as module
 from flask_idempotence.stores.redis.names import Names

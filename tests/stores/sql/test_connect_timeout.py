@@ -11,7 +11,7 @@ from helpers.sql_stores import interrupted_after, sql_store
 from helpers.store_assertions import answers, claim, timed_failure
 from sqlalchemy import event
 
-from flask_idempotence.stores import circuit, open_store
+from flask_idempotence.stores import open_store, process
 from flask_idempotence.stores.sql import pool
 
 CALLERS = 10
@@ -120,7 +120,7 @@ def test_threads_that_connect_end_soon(scheme, silent, connecting):
 
 def test_threads_that_connect_do_not_pile_up(silent, connecting, monkeypatch):
     """With a limit of an hour, probe after probe would wait with the first ones."""
-    monkeypatch.setattr(circuit, "PROBE_EVERY", 0.01)
+    monkeypatch.setattr(process, "PROBE_EVERY", 0.01)
     uri = f"postgresql+psycopg://u@{HOST}:{silent.getsockname()[1]}/app?connect_timeout=3600"
     store = open_store(uri, {"deadline": 0.02})
     for _ in range(60):

@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, make_url
 
 from flask_idempotence import SqlStore, StoreError
 from flask_idempotence.stores.base import NO_FINGERPRINT, Claimed
-from flask_idempotence.stores.circuit import PROBE_EVERY
+from flask_idempotence.stores.process import PROBE_EVERY
 from flask_idempotence.stores.uris import limited_engine
 
 CALLERS = 32
