@@ -58,9 +58,6 @@ def crash(app, endpoint="pay", digest="c" * 32):
     return digest
 
 
-# stats
-
-
 def test_stats_counts_by_mode_and_endpoint(app):
     fill(app)
     crash(app)
@@ -125,9 +122,6 @@ def test_stats_passes_over_what_is_not_ours_and_what_is_damaged(app, redis_serve
     client.set("idempotence:2:lock:view:" + "b" * 32, b"C" + bytes(32) + b"?", ex=60)
     [new] = [row for row in rows(invoke(app, "stats")) if row not in before]
     assert new[:6] == ["lock", "view", "0", "0", "0", "0"]
-
-
-# inspect
 
 
 def test_the_key_of_a_log_line_finds_the_claim(app, caplog):
@@ -424,9 +418,6 @@ def test_what_completes_while_somebody_is_asked_is_not_released(app, store, monk
     assert done.exit_code == 1
     assert "changed in the meantime" in done.stderr
     assert store.peek(key).kind == "record"
-
-
-# purge
 
 
 @pytest.mark.parametrize(

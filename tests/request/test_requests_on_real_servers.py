@@ -111,7 +111,6 @@ def test_headers_with_an_underscore_are_dropped(port):
 
 
 @pytest.mark.servers
-@pytest.mark.gunicorn
 def test_gunicorn_counts_them_where_it_is_told_to(tmp_path):
     (tmp_path / "shop.py").write_text(APP)
     extra = ["--header-map=dangerous"]

@@ -37,9 +37,6 @@ def test_every_page_fits_and_nothing_is_said_on_the_console(visit, url, expect, 
     assert said == []
 
 
-# The recipes
-
-
 def recipe_button(page, path):
     action = f"/recipes/{path}"
     return page.locator(f"form[action='{action}'] button, form[action^='{action}#'] button")

@@ -44,7 +44,7 @@ def two_workers(redis_server, tmp_path_factory):
         yield server
 
 
-@pytest.fixture(params=["flask_run", pytest.param("two_workers", marks=pytest.mark.gunicorn)])
+@pytest.fixture(params=["flask_run", "two_workers"])
 def server(request):
     """The example as the README starts it, in one process with threads or in two without."""
     return request.getfixturevalue(request.param)

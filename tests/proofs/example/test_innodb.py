@@ -34,9 +34,6 @@ def session(url):
     engine.dispose()
 
 
-# Inserts
-
-
 def insert_alone(url):
     with transaction(url) as connection:
         return run_in(connection, ORDER)
@@ -117,9 +114,6 @@ def test_a_trailing_space_makes_no_other_reference(url):
         assert run_in(connection, ORDER.replace("'A'", "'A '")) == DUPLICATE
 
 
-# Locking reads
-
-
 @pytest.mark.parametrize(("indexed", "error"), [(False, LOCK_TIMEOUT), (True, None)])
 def test_a_locking_read_without_an_index_locks_all_rows(url, indexed, error):
     with transaction(url) as connection:
@@ -140,9 +134,6 @@ def test_a_locking_read_of_a_missing_row_blocks_the_inserts_of_other_rows(url):
     another = "INSERT INTO recipe_orders (reference) VALUES ('B')"
     with transaction(url, missing), transaction(url, IMPATIENT) as other:
         assert run_in(other, another) == LOCK_TIMEOUT
-
-
-# Versions, states and counts of rows
 
 
 def test_a_loser_that_reads_again_in_its_old_snapshot_reads_the_old_version(url, session):

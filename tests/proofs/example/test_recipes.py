@@ -78,9 +78,6 @@ def test_what_a_crowd_is_told_and_what_it_leaves(site, path):
     assert {name: site.truth(name) for name in left} == left
 
 
-# Select, then insert
-
-
 def test_select_then_insert_lets_all_of_a_crowd_through(site, monkeypatch):
     wait_for_each_other(monkeypatch, select_then_insert, "work")
     answer = site.post("select-then-insert", reference="A", milliseconds=0)
@@ -99,9 +96,6 @@ def test_once_lets_one_of_a_crowd_through_the_same_code(site, monkeypatch):
     monkeypatch.setattr(select_then_insert, "work", lambda _: until(lambda: len(asked) == CROWD))
     answer = site.post("select-then-insert/guarded", reference="A", milliseconds=0)
     assert answer.json == {"callers": CROWD, "rows": 1, "duplicates": 0}
-
-
-# Unique index
 
 
 def test_a_key_notices_that_a_reference_is_used_for_something_else(site):
@@ -163,9 +157,6 @@ def test_a_refused_insert_uses_up_a_number_on_servers(site, url):
     assert number == (2 if url.startswith("sqlite") else 3)
 
 
-# Deduplication table
-
-
 def test_a_copy_that_waited_does_the_work_where_the_first_was_rolled_back(site, url, monkeypatch):
     failures = iter([503])
 
@@ -199,9 +190,6 @@ def test_once_handles_one_of_a_crowd_and_tells_the_others_to_come_back(make, mon
     assert site.truth("stock") == 6
 
 
-# Optimistic lock
-
-
 def test_of_a_crowd_that_has_read_one_version_one_writes_and_the_others_lose(site, monkeypatch):
     wait_for_each_other(monkeypatch, optimistic_lock, "changed")
     answers = site.crowd("optimistic-lock/mug", percent=10)
@@ -232,9 +220,6 @@ def test_a_key_lets_two_different_changes_in_and_one_is_lost(site, monkeypatch):
     answers = site.at_once(*((path, {"percent": 10, "change": c}) for c in "ab"))
     assert statuses(answers) == {200: 2}
     assert site.truth("prices")["mug"] == 1100  # 1210, had they come one after the other
-
-
-# Pessimistic lock
 
 
 def test_a_pessimistic_lock_lets_a_duplicate_take_the_money_again(site):
@@ -271,9 +256,6 @@ def test_a_lock_lets_another_sender_in_and_one_withdrawal_is_lost(site, monkeypa
     assert site.truth("balances")[1] == 90
 
 
-# State machine
-
-
 def test_a_parcel_is_shipped_or_cancelled_and_never_both(site):
     wishes = [("state-machine/1", {"status": status}) for status in ("shipped", "cancelled")]
     answers = site.at_once(*wishes * (CROWD // 2))
@@ -289,9 +271,6 @@ def test_a_lock_lets_two_different_wishes_in_and_both_come_true(site, monkeypatc
     answers = site.at_once((path, {"status": "shipped"}), (path, {"status": "cancelled"}))
     assert statuses(answers) == {200: 2}
     assert site.truth("departures") == 2
-
-
-# Payments
 
 
 def test_lock_and_index_pay_once_and_turn_the_crowd_away_while_the_bank_is_asked(
@@ -365,9 +344,6 @@ def test_the_index_stands_behind_the_guard_for_those_who_come_another_way(make):
     assert (answer.status_code, site.truth("payments")) == (409, 1)
 
 
-# The database
-
-
 def test_many_processes_may_prepare_one_database_at_once(url):
     databases = [RecipeDatabase(url) for _ in range(8)]
     all_at_once([database.prepare for database in databases])
@@ -375,9 +351,6 @@ def test_many_processes_may_prepare_one_database_at_once(url):
         assert len(session.scalars(select(Account)).all()) == 2
     for database in databases:
         database.engine.dispose()
-
-
-# The page
 
 
 def test_every_form_of_the_page_is_answered_with_success(make):

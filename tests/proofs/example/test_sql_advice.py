@@ -46,9 +46,6 @@ sys.exit("acknowledged")
 """
 
 
-# Consumers
-
-
 def deliver(url, scheme, fate="lives"):
     command = [sys.executable, "-c", CONSUMER, url, scheme, fate]
     done = run_to_end(command, env=environment(url, lease=1))
@@ -70,18 +67,12 @@ def test_once_requeues_a_message_until_the_lease_of_a_dead_consumer_ends(fresh_r
         assert client.get("effects") == b"1"
 
 
-# Losers
-
-
 def test_the_loser_of_an_optimistic_lock_may_be_a_rival(site, monkeypatch):
     wait_for_each_other(monkeypatch, optimistic_lock, "changed", 2)
     path = "optimistic-lock/mug"
     answers = site.at_once(*((path, {"percent": p, "version": 1}) for p in (10, 50)))
     assert statuses(answers) == {200: 1, 409: 1}
     assert site.truth("prices")["mug"] in {1100, 1500}  # not 1650: the other change is not done
-
-
-# Select, then insert, with more than a plain SELECT
 
 
 @pytest.fixture(params=["postgres", "mariadb"])
@@ -125,9 +116,6 @@ def test_a_locking_read_locks_no_missing_row_on_postgresql_and_deadlocks_on_inno
 ):
     url = new_tables(server)
     assert race(url, select, **options) == expected[make_url(url).get_backend_name()]
-
-
-# Ids
 
 
 def test_a_number_of_the_database_makes_each_copy_a_row_of_its_own(server):

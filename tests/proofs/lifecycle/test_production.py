@@ -156,7 +156,6 @@ class TestDeployments:
         )
         assert runs == [1]
 
-    @pytest.mark.gunicorn
     def test_a_graceful_reload_in_mid_view_lets_it_finish_and_loses_no_answer(self, redis_server):
         # Preloaded, so that a busy machine has new workers before the old one's time is over.
         with Service(redis_server, lease=1, extra=("--preload",)) as service:

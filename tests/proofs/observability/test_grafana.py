@@ -17,7 +17,7 @@ from observability.test_metrics import PAGE
 from proofs.observability.prometheus import Prometheus
 from proofs.observability.test_metrics_of_workers import SERVED, URI, Metered, pay
 
-pytestmark = [pytest.mark.servers, pytest.mark.gunicorn]
+pytestmark = pytest.mark.servers
 
 DASHBOARD = ROOT / "docs" / "grafana" / "idempotence.json"
 OUTAGE = {"IdempotenceStoreFails", "IdempotenceSettlementsPending"}

@@ -55,7 +55,6 @@ def pay_until_two_have_served(server, copies=1):
     return keys
 
 
-@pytest.mark.gunicorn
 @pytest.mark.parametrize("extra", [(), ("--preload",)], ids=["forked first", "preloaded"])
 def test_the_figures_of_two_workers_add_up_exactly(tmp_path, redis_url, extra):
     (tmp_path / "metered.py").write_text(SERVED)

@@ -93,7 +93,6 @@ def requests_in(directory):
 
 
 @pytest.mark.servers
-@pytest.mark.gunicorn
 @pytest.mark.parametrize("extra", [(), ("--preload",)], ids=["forked first", "preloaded"])
 def test_the_spans_and_figures_of_two_workers_add_up(tmp_path, redis_url, extra):
     (tmp_path / "traced.py").write_text(SERVED)

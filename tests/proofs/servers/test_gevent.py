@@ -14,7 +14,7 @@ from proofs.lifecycle.test_process_exit import writes_what_is_pending
 
 from flask_idempotence.stores import open_store
 
-pytestmark = [pytest.mark.gevent, pytest.mark.gunicorn]
+pytestmark = pytest.mark.gevent
 
 
 def test_a_gevent_worker_that_is_stopped_writes_what_is_pending(tmp_path, proxy, redis_url):

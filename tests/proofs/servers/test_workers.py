@@ -9,7 +9,7 @@ import pytest
 from helpers.servers.processes import until
 from helpers.servers.workers import Operation, Service
 
-pytestmark = [pytest.mark.gunicorn, pytest.mark.servers]
+pytestmark = pytest.mark.servers
 
 
 @pytest.fixture(scope="module")

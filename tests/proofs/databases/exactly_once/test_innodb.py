@@ -182,9 +182,6 @@ def test_64_callers_get_no_error_of_the_database(fresh_mariadb, level, record_pr
     site.close()
 
 
-# What a view and a connection may do on MariaDB
-
-
 def test_a_view_may_go_on_after_a_statement_that_was_refused_alone(pay_app):
     def view(session):
         pay(session)
