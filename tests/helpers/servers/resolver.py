@@ -2,11 +2,10 @@
 
 import contextlib
 import socket
+import sys
 import threading
 
 from helpers.servers.processes import HOST
-
-_real = socket.getaddrinfo
 
 
 class Resolver:
@@ -21,11 +20,16 @@ class Resolver:
         self.asked = dict.fromkeys(self.hosts, 0)
         self._answers = threading.Event()
         self._answers.set()
-        monkeypatch.setattr(socket, "getaddrinfo", self.getaddrinfo)
+        # What gevent has patched asks the resolver of its hub.
+        system = sys.modules["gevent"].get_hub().resolver if "gevent" in sys.modules else socket
+        self._real = system.getaddrinfo
+        for each in {system, socket}:
+            monkeypatch.setattr(each, "getaddrinfo", self.getaddrinfo)
 
     def getaddrinfo(self, host, port, family=0, type=0, proto=0, flags=0):  # noqa: A002
+        host = host.decode() if isinstance(host, bytes) else host
         if host not in self.hosts or flags & socket.AI_NUMERICHOST:
-            return _real(host, port, family, type, proto, flags)
+            return self._real(host, port, family, type, proto, flags)
         self.asked[host] += 1
         if not self._answers.wait(60):
             raise TimeoutError("a look-up was never let go")
@@ -33,7 +37,7 @@ class Resolver:
         if isinstance(found, Exception):
             raise found
         kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-        return [(*kind, (each_host, each_port or port)) for each_host, each_port in found]
+        return [(*kind, (each_host, int(each_port or port))) for each_host, each_port in found]
 
     def hang(self):
         self._answers.clear()

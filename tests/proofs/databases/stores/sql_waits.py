@@ -13,9 +13,11 @@ import sys
 import time
 from functools import partial
 
+import pytest
 from helpers.fault_soak import Lag, Soak
 from helpers.servers.faults import Proxy
 from helpers.servers.processes import HOST, all_at_once
+from helpers.servers.resolver import Resolver
 from sqlalchemy import create_engine, make_url
 
 from flask_idempotence import SqlStore, StoreError
@@ -27,30 +29,8 @@ CALLERS = 32
 DEADLINE = 2.0
 SILENT = [f"127.0.0.{number}" for number in range(2, 8)]
 NAME = "database.test"
-FAILS_AFTER = 6.0
-"""Seconds after which a resolver says that it has failed."""
-
 RECORD = b"r" * 7_000_000
 """More than the buffers of a connection take."""
-
-
-class Resolver:
-    """Know one name, and fail to look it up while a fault is on."""
-
-    def __init__(self):
-        self.is_silent, self.addresses = False, [HOST]
-        socket.getaddrinfo = self.getaddrinfo
-        if "gevent" in sys.modules:
-            sys.modules["gevent"].get_hub().resolver.getaddrinfo = self.getaddrinfo
-
-    def getaddrinfo(self, host, port, *_, **__):
-        if host not in (NAME, NAME.encode()):
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, int(port)))]
-        if self.is_silent:
-            time.sleep(FAILS_AFTER)
-            raise socket.gaierror(-3, "Temporary failure in name resolution")
-        places = [(address, int(port)) for address in self.addresses]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
 
 
 class SQLiteScene:
@@ -73,7 +53,8 @@ class Scene:
     def __init__(self, url, place):
         url = make_url(url)
         driver = url.get_driver_name()
-        self.proxy, self.resolver = Proxy(url), Resolver()
+        self.proxy = Proxy(url)
+        self.resolver = Resolver(pytest.MonkeyPatch(), database_test=[(HOST, None)])
         self.proxy.accept()
         options = {}
         if place in ("full pool", "give-back"):
@@ -95,9 +76,9 @@ class Scene:
     def begin(self, place):
         proxy, resolver = self.proxy, self.resolver
         if place == "resolving":
-            resolver.is_silent = True
+            resolver.hang()
         elif place == "addresses":
-            resolver.addresses = SILENT
+            resolver.hosts[NAME] = [(address, None) for address in SILENT]
         elif place in ("handshake", "TLS", "AUTH"):
             proxy.greetings = 0 if place == "handshake" else 1
         elif place in ("sending", "reading", "full pool"):
@@ -109,7 +90,8 @@ class Scene:
 
     def end(self):
         self.proxy.let_go()
-        self.resolver.is_silent, self.resolver.addresses = False, [HOST]
+        self.resolver.answer()
+        self.resolver.hosts[NAME] = [(HOST, None)]
 
 
 def tls_for(driver):
