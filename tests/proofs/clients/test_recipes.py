@@ -11,7 +11,6 @@ from helpers.callers.clients_page import (
     MEASURED,
     attempt,
     recipe,
-    retries_of_a_final_conflict,
 )
 from helpers.callers.python_clients import PYTHON_CLIENTS
 from helpers.servers.faulty_shop import FaultyServer
@@ -20,19 +19,6 @@ from flask_idempotence import MemoryStore, StoreError, current_guard, idempotent
 from flask_idempotence.stores.base import Outcome
 
 pytestmark = pytest.mark.clients
-
-
-@pytest.mark.parametrize(
-    ("name", "retries", "least"),
-    [("stripe, set up", 3, 1.5), ("openai", 2, 0.9), ("anthropic", 2, 0.9)],
-)
-def test_a_final_conflict_is_not_sent_again(name, retries, least, record_property):
-    call = PYTHON_CLIENTS[name]
-    before, seconds = retries_of_a_final_conflict(call, advised=False)
-    record_property("report", f"{name}: {before} useless retries in {seconds:.1f} s")
-    assert (before, seconds >= least) == (retries, True)
-    after, _ = retries_of_a_final_conflict(call, advised=True)
-    assert after == 0
 
 
 def test_stripe_reads_the_refusal_as_its_own_error():
