@@ -156,7 +156,7 @@ class TestAConnectionThatIsReset:
 
     def test_at_the_begin_of_a_transaction_is_503(self, reset):
         reset.books.post(key="warm", amount=1)
-        begin = b"SET TRANSACTION"
+        begin = b"transaction_isolation"
         reset.books.before = lambda: reset.proxy.drop_next_replies(99, after=begin)
         assert reset.books.post(amount=2).status_code == 503
         reset.proxy.drop_next_replies(0)
