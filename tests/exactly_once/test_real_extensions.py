@@ -41,7 +41,7 @@ def article():
 
 @pytest.fixture
 def shop(tmp_path, article):
-    """An application whose view names an article, and answers the status it is sent."""
+    """An application whose async view names an article, and answers the status it is sent."""
     app = Flask("shop")
     app.config.update(
         SECRET_KEY="a secret for the tests",
@@ -64,7 +64,7 @@ def shop(tmp_path, article):
 
     @app.post("/articles")
     @idempotent(within=db.session)
-    def name():
+    async def name():
         sent = request.args
         found = db.session.get(article, 1) or article(id=1, code=uuid4())
         db.session.add(found)

@@ -4,15 +4,14 @@ import sqlite3
 from contextlib import suppress
 
 import pytest
-from flask import Flask, abort, after_this_request, got_request_exception, jsonify
-from flask_sqlalchemy import SQLAlchemy
+from flask import abort, after_this_request, got_request_exception
 from helpers.apps import KEY
 from helpers.payment_database import Payment, is_clean, lose_claim, metadata, pay
-from sqlalchemy import create_engine, select
+from sqlalchemy import create_engine
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.orm import Session
 
-from flask_idempotence import ConfigurationError, Idempotence, current_guard, idempotent
+from flask_idempotence import ConfigurationError, current_guard, idempotent
 
 
 def swallow(session):
@@ -223,48 +222,6 @@ def test_an_exception_that_propagates_leaves_the_session_clean(pay_app):
         site.post()
     assert site.count() == 0
     assert list(site.store.scan("")) == []
-
-
-def test_flask_sqlalchemy_s_session_is_committed_with_the_answer(url):
-    db = SQLAlchemy(model_class=type("Base", (DeclarativeBase,), {}))
-
-    class Order(db.Model):
-        id = db.Column(db.Integer, primary_key=True)
-        amount = db.Column(db.Integer, nullable=False)
-
-    app = Flask("shop")
-    app.config.update(
-        SECRET_KEY="a secret", SQLALCHEMY_DATABASE_URI=url, IDEMPOTENCE_STORAGE_URI=url
-    )
-    db.init_app(app)
-    Idempotence(app)
-    seen = []
-
-    @app.before_request
-    def look():
-        seen.append(db.session.get(Order, 1))  # as a login check does
-
-    @app.post("/orders/<int:status>")
-    @idempotent(required=True, within=db.session)
-    async def order(status):
-        before = seen[-1] and seen[-1].amount
-        db.session.add(Order(amount=5))
-        return jsonify(before=before), status
-
-    with app.app_context():
-        db.create_all()
-        app.extensions["idempotence"].store.create_table()
-    answers = [
-        app.test_client().post(f"/orders/{status}", headers={"Idempotency-Key": key})
-        for key, status in [("a", 201), ("b", 201), ("b", 201), ("c", 422), ("d", 500)]
-    ]
-    assert [each.status_code for each in answers] == [201, 201, 201, 422, 500]
-    assert [each.json["before"] for each in answers] == [None, 5, 5, 5, 5]
-    with app.app_context():
-        assert list(db.session.scalars(select(Order.amount))) == [5, 5]
-        db.session.remove()  # its connection goes back before the pool is emptied
-        db.engine.dispose()
-    app.extensions["idempotence"].store.close()
 
 
 def test_sessions_of_other_databases_are_let_alone(tmp_path):

@@ -1,14 +1,11 @@
 """What applications do that is easily forgotten."""
 
 import contextlib
-import gc
 import threading
 
 import pytest
-from flask import Response, abort, copy_current_request_context
-from helpers.apps import Site, fail, make_app
-
-from flask_idempotence import no_repeat_submit
+from flask import abort, copy_current_request_context
+from helpers.apps import Site, fail
 
 
 @pytest.mark.parametrize("helper_fails", [True, False])
@@ -57,38 +54,3 @@ def test_a_view_that_is_called_in_a_test_context_settles_at_its_end():
         with context, pytest.raises(ValueError, match="view"):
             view()
     assert site.runs == 2
-
-
-def test_the_garbage_collector_may_find_a_dropped_response_anywhere():
-    """It runs in the middle of anything, also where a lock is held that settling would need."""
-
-    class InACycle(Response):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options)
-            self.me = self
-
-    app = make_app()
-
-    @app.post("/<int:number>")
-    @no_repeat_submit(60, failed=lambda response: True)
-    def view(number):
-        return InACycle(iter(["a"]))
-
-    @app.after_request
-    def replace(response):
-        return Response("replaced")
-
-    def send():
-        client = app.test_client()
-        for number in range(400):
-            client.post(f"/{number}")
-
-    before = gc.get_threshold()
-    gc.set_threshold(7)
-    thread = threading.Thread(target=send, daemon=True)
-    try:
-        thread.start()
-        thread.join(60)
-    finally:
-        gc.set_threshold(*before)
-    assert not thread.is_alive(), "deadlock"

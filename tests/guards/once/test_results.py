@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from cryptography.fernet import Fernet
 from flask import Flask, Response
-from flask.json.provider import DefaultJSONProvider
 from helpers.once_operations import OnceApp, once_app_on
 from helpers.store_assertions import values_of
 
@@ -80,18 +79,6 @@ WRITTEN_BY_THE_APPLICATION = {
 def test_what_app_json_can_write_is_read_as_it_has_written_it(once_app, result, read):
     assert once_app.work(result=result) == (True, result)
     assert once_app.work() == (False, read)
-
-
-def test_a_provider_of_the_applications_own_is_asked():
-    class Provider(DefaultJSONProvider):
-        @staticmethod
-        def default(value):
-            return {"money": str(value)}
-
-    once_app = OnceApp()
-    once_app.app.json = Provider(once_app.app)
-    once_app.work(result=Decimal("9.90"))
-    assert once_app.work() == (False, {"money": "9.90"})
 
 
 class Unwilling(dict):
@@ -176,17 +163,6 @@ def test_what_cannot_be_read_is_never_guessed_nor_done_again(keys, caplog):
     assert second.runs == 0
     assert "A result cannot be read" in caplog.text
     assert "iban" not in caplog.text
-
-
-def test_a_result_is_good_for_no_other_operation():
-    once_app = encrypting(None, KEY)
-    key, other = once_app.key_of("1"), once_app.key_of("2")
-    entries = values_of(once_app.store)
-    once_app.store._values[key] = entries[other]
-    once_app.store._values[other] = entries[key]
-    for id_ in "12":
-        with pytest.raises(ResponseNotStored):
-            once_app.work(id_)
 
 
 JSON = Flask(__name__).json
