@@ -34,7 +34,7 @@ class Shop:
         self.app = make_app(idempotence=self.idempotence, **settings)
         self.app.testing = False  # errors are answers
         self.store = self.app.extensions["idempotence"].store
-        self.charges, self.keys = [], []
+        self.charges = []
 
     def charge(self, *id_):
         with self.idempotence.step("charge", *id_) as step:
