@@ -2,17 +2,21 @@
 
 import ast
 import importlib
+import inspect
 import subprocess
 import sys
 from collections import Counter
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
 from helpers.repository import ROOT, text_of
 from helpers.wings import FACE, LEVELS, MODULES, PACKAGE, imports_of, level_of, wing_of
 
+from flask_idempotence.engine.guard import MODES, ViewGuard
+
 RULES = [
-    *(PACKAGE / "guards" / f"{mode}.py" for mode in ("lock", "token", "key")),
+    *(Path(inspect.getfile(kind)) for kind in MODES.values() if issubclass(kind, ViewGuard)),
     ROOT / "tests" / "guards" / "test_new_mode.py",
 ]
 

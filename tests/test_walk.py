@@ -77,7 +77,7 @@ class Walk:
     """
 
     def __init__(self):
-        self.functions, self.climbs, self.path = set(), [], []
+        self.functions, self.climbs, self.path = {}, [], []
 
     def __enter__(self):
         sys.setprofile(self._called)
@@ -89,7 +89,7 @@ class Walk:
     def _called(self, frame, event, arg):
         if event != "call" or (callee := place(frame)) is None:
             return
-        self.functions.add(frame.f_code)
+        self.functions[frame.f_code] = None
         self.path.append(frame.f_code.co_filename)
         caller, outer = None, frame.f_back
         while outer is not None and caller is None:
@@ -158,7 +158,10 @@ def test_the_figures_are_shown(walks, pay_app):
         with Walk() as within:
             assert books.post(key=f"{key}-4f1d2c7a90b84e55").status_code == 201
     for name, walk in {**walks["memory"], "key, within=": within}.items():
-        run = sorted(f"{code.co_filename}: {code.co_name}" for code in walk.functions)
+        run = [
+            f"{os.path.relpath(each.co_filename, PACKAGE)}: {each.co_qualname}"
+            for each in walk.functions
+        ]
         print(f"{name}: {walk}", *run, *walk.climbs, sep="\n    ")  # noqa: T201 - pytest -s
 
 

@@ -13,6 +13,7 @@ from uuid import UUID
 import click
 
 from ..engine.engine import Engine
+from ..engine.guard import MODES, Guard
 from ..errors import ConfigurationError
 from ..guards.blocks import name_of as name_of_block
 from ..guards.key import KeyGuard, name_of
@@ -27,7 +28,7 @@ _logger = logging.getLogger("flask_idempotence")
 
 _MEANINGS = {
     "live": "The view runs, or died less than a lease ago.",
-    "held": "A lock: its view runs, or died less than a lease ago, or its interval is not over.",
+    "held": "Its view runs, or died less than a lease ago, or its interval is not over.",
     "ended": "The process died in its view. Repeats get 409 outcome-unknown until this expires.",
     "record": "The request was carried out, and its response is remembered for repeats.",
     "token": "This token was issued and is not spent.",
@@ -142,12 +143,13 @@ def _prompted(label: str, value: str) -> str:
 
 
 def _row(found: Found) -> dict[str, str | float | None]:
-    is_lock = found.mode == "lock" and found.state == "live"  # it may only wait for its interval
+    # The claim of a lock may only wait for its interval.
+    is_held = found.state == "live" and MODES.get(found.mode, Guard).outlasts_view
     return {
         "key": found.short,
         "mode": found.mode,
         "endpoint": found.endpoint,
-        "holds": "held" if is_lock else found.state,
+        "holds": "held" if is_held else found.state,
         "age": round(max(0.0, time.time() - found.began), 1) if found.began else None,
         "lease_left": found.entry.lease,
         "expires_in": round(found.entry.expires_in, 1),

@@ -258,6 +258,7 @@ class Guard:
     by_verdict: ClassVar[bool] = True  # the settlement depends on the verdict
     makes_records: ClassVar[bool] = False  # it makes a record of each response
     takes_steps: ClassVar[bool] = False  # it guards an operation that may have steps
+    outlasts_view: ClassVar[bool] = False  # its claim may be held after the view has ended
     has_steps = False  # of a bound guard: one was begun in this process, by whichever attempt
     on_store_error: OnStoreError | None = None
     within: TransactionFactory | None = None

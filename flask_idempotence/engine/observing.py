@@ -22,7 +22,7 @@ from ..errors import ConfigurationError
 from ..request.body import NotKept, check_whole, read_whole, untouched
 from ..request.input import CHECKED
 from ..request.proxies import current_request
-from ..response.refusals import KeyRepeated, Refusal, ResponseNotStored, StoreUnavailable
+from ..response.refusals import Refusal, ResponseNotStored, StoreUnavailable
 from ..stores.base import Done
 from .engine import Engine
 from .guard import Claim, ViewGuard
@@ -92,14 +92,7 @@ class Observation(Observed):
         engine = self._engine
         engine.identify(claim, operation)
         self.store_key = claim.key
-        if operation.token is None:
-            operation = operation._replace(
-                name=b"observed " + operation.name,
-                lease=max(operation.lease, engine.config.lease),  # the keeper does not renew it
-                renewal=operation.lease,
-                wait=0,
-            )
-            engine.identify(claim, operation)
+        engine.identify(claim, operation.observed(engine.config.lease))
         if claim.key in self._keys:
             return None
         self._keys.add(claim.key)
@@ -111,10 +104,8 @@ class Observation(Observed):
             if engine.store_calls.rejects(claim):
                 raise StoreUnavailable
             return None
-        if not (isinstance(found, Done) and found.matches):
+        if guard.on_repeat == "reject" or not (isinstance(found, Done) and found.matches):
             guard.answer(claim, found)  # it raises
-        elif guard.on_repeat == "reject":
-            raise KeyRepeated
         else:
             is_recordable = found.record == REPLAY.encode()
             engine.report_observed(claim, REPLAY if is_recordable else ResponseNotStored.slug)

@@ -28,6 +28,18 @@ class Operation(NamedTuple):
     def __repr__(self) -> str:
         return "<Operation>"
 
+    def observed(self, lease: float) -> Operation:
+        """Return the operation of a guard that only observes, with a key and a lease of its own.
+
+        A token is the same: it is spent, or it would not be counted.
+        """
+        if self.token is not None:
+            return self
+        lease = max(self.lease, lease)  # the keeper does not renew it
+        return self._replace(
+            name=b"observed " + self.name, lease=lease, renewal=self.lease, wait=0
+        )
+
 
 NO_OPERATION = Operation(b"")
 """Of a view that is not claimed."""

@@ -48,6 +48,7 @@ class LockGuard(ViewGuard):
     decorator = "no_repeat_submit"
     toggle = "IDEMPOTENCE_LOCK_ENABLED"
     place = 20
+    outlasts_view = True
     refuses_with = (RepeatSubmit, LeaseLost)
 
     interval: float = argument(setting="lock_interval")

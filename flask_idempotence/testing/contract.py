@@ -80,6 +80,14 @@ class StoreContract:
         outcomes = _at_once(lambda: store.claim(os.urandom(8).hex(), _owner(), ASKED, 10, 0))
         assert outcomes.count(Claimed()) == THREADS
 
+    def test_keys_that_look_alike_are_apart(self, store: Store) -> None:
+        keys = ["k", "K", "k ", "k/", "../k", "k%", "é", "e", "k" * 400]
+        assert [store.claim(key, _owner(), ASKED, 10, 0) for key in keys] == [Claimed()] * len(
+            keys
+        )
+        for key in keys:
+            assert isinstance(store.claim(key, _owner(), ASKED, 10, 0), Running), key
+
     # the lease
 
     def test_a_key_is_free_when_the_lease_of_a_fraction_of_a_second_ends(
@@ -242,6 +250,7 @@ class StoreContract:
 
     def test_scan_and_clear_stay_within_the_prefix(self, store: Store) -> None:
         listed = _inspectable(store)
+        assert (list(listed.scan("")), listed.clear("p:")) == ([], 0)
         for key in ("p:1", "p:2", "pp:1", "P:1", "p*:1"):
             store.put_token(key, b"", 60)
         assert set(listed.scan("p:")) == {"p:1", "p:2"}

@@ -253,7 +253,7 @@ NOTHING = "Error: The store has no such entry; there is nothing to release.\n"
 SEVERAL = "Error: There are several. Give more of the hash.\n"
 MEANINGS = {
     "live": "The view runs, or died less than a lease ago.",
-    "held": "A lock: its view runs, or died less than a lease ago, or its interval is not over.",
+    "held": "Its view runs, or died less than a lease ago, or its interval is not over.",
     "ended": "The process died in its view. Repeats get 409 outcome-unknown until this expires.",
     "record": "The request was carried out, and its response is remembered for repeats.",
     "token": "This token was issued and is not spent.",

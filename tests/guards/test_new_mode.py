@@ -1,4 +1,4 @@
-"""A mode of ten lines: each sender runs a view once in a minute."""
+"""A mode of twenty lines: each sender runs a view once in a minute."""
 
 from apispec import APISpec
 from flask import Blueprint, jsonify
@@ -17,6 +17,7 @@ class PauseGuard(ViewGuard):
     decorator = "once_a_minute"
     toggle = "IDEMPOTENCE_ENABLED"
     refuses_with = (RepeatSubmit,)
+    outlasts_view = True
 
     def operation(self, request):
         sender = self.services.identities.of(self.services.app, request)
