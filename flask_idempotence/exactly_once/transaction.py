@@ -25,15 +25,6 @@ from sqlalchemy.orm import Session, SessionTransaction
 from ..errors import COMMITTED_BELOW, ConfigurationError, StoreError
 from ..stores.base import Completion, Outcome, Store
 from . import database
-from .database import (
-    forget_writes,
-    has_written,
-    is_outage,
-    joined_connection,
-    store_errors,
-    text_of,
-    undo,
-)
 from .savepoint import Savepoint
 
 _OPEN = "flask_idempotence_transaction"
@@ -70,8 +61,8 @@ class Transaction:
                 "cannot be nested, and no decorator outside a guard can call its view again once "
                 "it has returned. Let the view raise an exception where it is to be called again."
             )
-        with store_errors(session):
-            if has_written(session):
+        with database.store_errors(session):
+            if database.has_written(session):
                 raise ConfigurationError(
                     "The session has writes or row locks (SELECT ... FOR UPDATE) from before its "
                     "guard, which would end with the view: commit them first, or write and lock "
@@ -79,9 +70,9 @@ class Transaction:
                 )
             while (nested := session.get_nested_transaction()) is not None:
                 nested.commit()  # it has only read
-            joined = joined_connection(session)
+            joined = database.joined_connection(session)
             if joined is not None and joined.invalidated:  # and a new one may be another tenant's
-                undo(session)
+                database.undo(session)
                 raise StoreError("The connection broke before the view.", sent=False)
             if joined is not None and joined.dialect.name == "sqlite":
                 # A transaction that has read keeps writers off, and so the claim.
@@ -93,7 +84,7 @@ class Transaction:
     def begin(self) -> None:
         session = self.session
         self._was_open = session.in_transaction()
-        with store_errors(session):
+        with database.store_errors(session):
             if not self._was_open:
                 session.begin()
             if self._joined is None:
@@ -116,7 +107,7 @@ class Transaction:
         self.give_back()
         session = self.session
         try:
-            with store_errors():
+            with database.store_errors():
                 savepoint = self._whole()
                 session.flush()
                 if completion is not None and self._store is not None:
@@ -154,15 +145,15 @@ class Transaction:
         try:
             session.commit()
         except Exception as error:
-            undo(session)
+            database.undo(session)
             if self.is_committed or self._is_done(completion, error):
-                if self.is_committed or not is_outage(error):
+                if self.is_committed or not database.is_outage(error):
                     self.late_error = error
                 return
-            if not is_outage(error):
+            if not database.is_outage(error):
                 raise
             is_answered = isinstance(error, DBAPIError) and not error.connection_invalidated
-            raise StoreError(text_of(error), sent=not is_answered) from error
+            raise StoreError(database.text_of(error), sent=not is_answered) from error
         finally:
             event.remove(session, "before_commit", self._check_alone)
             session.info.pop(_COMMITTING, None)
@@ -173,7 +164,7 @@ class Transaction:
             if not (session.new or session.dirty or session.deleted):
                 break
             session.flush()
-        if has_written(session, besides=self._connection):
+        if database.has_written(session, besides=self._connection):
             raise ConfigurationError(_SEVERAL)
 
     def _is_done(self, completion: Completion | None, error: Exception) -> bool:
@@ -184,7 +175,7 @@ class Transaction:
         try:
             return self._store.look_up(completion.key, completion.owner) == "record"
         except StoreError:
-            raise StoreError(text_of(error), sent=True) from error
+            raise StoreError(database.text_of(error), sent=True) from error
 
     @property
     def is_constrained(self) -> bool:
@@ -211,9 +202,9 @@ class Transaction:
                 if is_there:
                     if not self._goes_on:
                         database.restart(self._connection)
-                    forget_writes(self.session, self._connection)
+                    database.forget_writes(self.session, self._connection)
                     return
-        undo(self.session)
+        database.undo(self.session)
 
     def give_back(self) -> None:
         self._is_over = True
