@@ -13,6 +13,7 @@ import uuid
 from pathlib import Path
 
 from flask import Flask, request
+from flask.globals import _cv_app
 from werkzeug.test import Client
 
 from flask_idempotence import Idempotence
@@ -100,13 +101,29 @@ def _run_wsgi_app(self, environ, buffered=False):
     environ["wsgi.input"] = io.BytesIO(body)  # for a redirect that the client follows
     seen = VARIANT == "twice, replay"
     sent[not seen].pop("werkzeug.debug.preserve_context", None)  # the test looks into the other's
-    before = copy.copy(self._cookies)
+    cookies, kept = copy.copy(self._cookies), _g()
+    before = dict(kept)
     first = _whole(_run(self, sent[0], buffered))
-    after, self._cookies = self._cookies, before  # the client adds its cookies as it sends
+    cookies, self._cookies = self._cookies, cookies  # the client adds its cookies as it sends
+    after = _replace(kept, before)
     second = _whole(_run(self, sent[1], buffered))
-    self._cookies = after
+    self._cookies = cookies
+    _replace(kept, after)
     _compare(sent[0], first, second)
     return (first, second)[seen]
+
+
+def _g():
+    """Return what `g` has in a context that the test has pushed around its requests."""
+    context = _cv_app.get(None)
+    return vars(context.g) if context else {}
+
+
+def _replace(mapping, by):
+    old = dict(mapping)
+    mapping.clear()
+    mapping.update(by)
+    return old
 
 
 def _whole(answer):
