@@ -13,23 +13,19 @@ from helpers.servers.wsgi import APP
 REFUSED = ("key-in-progress", "repeat-submit")
 
 
-class Service:
+class Service(Gunicorn):
     def __init__(self, redis_server, *, lease, **options):
         self.lease = lease
         self.effects = redis_server.client(decode_responses=True, db=3)
         self.store = redis_server.client(decode_responses=True, db=4)
         database = redis_server.url.removesuffix("/0")
         env = environment(f"{database}/4", lease=lease, EFFECTS=f"{database}/3")
-        self.server = Gunicorn(APP, **{"threads": 64, "env": env, **options})
+        super().__init__(APP, **{"threads": 64, "env": env, **options})
 
     def __enter__(self):
         self.effects.flushdb()
         self.store.flushdb()
-        self.server.__enter__()
-        return self
-
-    def __exit__(self, *details):
-        self.server.__exit__(*details)
+        return super().__enter__()
 
 
 class NoAnswer:
@@ -54,7 +50,7 @@ class Operation:
         headers = {"Content-Type": "application/json", "Idempotency-Key": self.name}
         path = f"{self.path}?{urlencode({'as': self.name})}"
         with contextlib.suppress(http.client.HTTPException, OSError):  # the worker died
-            return self.service.server.ask(path, "POST", headers, json.dumps(body))
+            return self.service.ask(path, "POST", headers, json.dumps(body))
         return NoAnswer()
 
     def begin(self):

@@ -162,9 +162,9 @@ class TestDeployments:
             operation = Operation(service, "reloaded", "/once", plans=["gate"])
             thread, answers = operation.begin()
             old = operation.worker()
-            os.kill(service.server._process.pid, signal.SIGHUP)
-            ready = until(lambda: service.server.log.count("worker ready:") == 4, 20)
-            assert ready, service.server.log
+            os.kill(service.pid, signal.SIGHUP)
+            ready = until(lambda: service.log.count("worker ready:") == 4, 20)
+            assert ready, service.log
             # For longer than a lease: the old worker still renews it.
             until_then = time.monotonic() + 1.5
             while time.monotonic() < until_then:

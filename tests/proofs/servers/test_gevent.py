@@ -28,9 +28,7 @@ REPEATS = 16
 def test_repeats_that_wait_in_a_gevent_worker_outlive_leases_and_run_once(redis_server, patched):
     """Gunicorn patches its workers after the application is loaded, if it preloads that."""
     extra = ["--preload"] if patched == "after" else []
-    database = redis_server.url.removesuffix("/0")
-    env = environment(f"{database}/4", lease=1, EFFECTS=f"{database}/3")
-    options = {"env": env, "extra": extra, "worker_class": "gevent", "workers": 1}
+    options = {"extra": extra, "worker_class": "gevent", "workers": 1}
     with Service(redis_server, lease=1, **options) as service:
         operation = Operation(service, patched, "/patient", ["3"])
         answers = all_at_once([operation.post] * REPEATS)

@@ -20,7 +20,7 @@ def mortal(redis_server):
 
 @pytest.fixture
 def brisk(mortal):
-    assert until(lambda: len(mortal.server.workers()) == 2, 20)
+    assert until(lambda: len(mortal.workers()) == 2, 20)
     return mortal
 
 
@@ -77,7 +77,7 @@ def test_the_outcome_of_a_worker_that_timed_out_is_unknown(redis_server):
         assert (unknown.slug, late > -0.05) == ("outcome-unknown", True)
         assert operation.post(amount=2).slug == "key-reused"
         assert operation.runs == 1
-    assert "A view was killed" in service.server.log
+    assert "A view was killed" in service.log
 
 
 @contextlib.contextmanager
@@ -106,7 +106,7 @@ def test_a_process_that_was_frozen_past_its_lease_changes_nothing_of_its_success
         assert (repeat.run, repeat.replayed) == (2, True)
     assert operation.runs == 2
     assert brisk.effects.llen("lost") == lost + 1
-    assert "A lease was lost" in brisk.server.log
+    assert "A lease was lost" in brisk.log
 
 
 def test_a_process_that_was_frozen_past_its_lease_tells_its_outcome_when_it_wakes(brisk):
