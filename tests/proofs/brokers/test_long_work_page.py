@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.repository import ROOT, text_of
-from helpers.servers.processes import all_at_once, free_port, until
+from helpers.servers.processes import all_at_once, environment, free_port, until
 
 pytest.importorskip("rq")
 from helpers.brokers import Consumer, files_of
@@ -67,13 +67,9 @@ class Page:
         self.book.touch()
         self.code = files_of(text_of(PAGE))["long_work.py"]
         self.insert(WORK, 'with open("book", "a") as book: book.write(f"{year}\\n")\n')
-        self.env = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "BROKER_URL": store.removesuffix("/0") + "/1",
-            "FLASK_IDEMPOTENCE_STORAGE_URI": store,
-            "FLASK_IDEMPOTENCE_LEASE": "1",
-        }
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        broker = store.removesuffix("/0") + "/1"
+        self.env = environment(store, lease=1, PATH=path, BROKER_URL=broker)
 
     def insert(self, line, code, *, behind=False):
         """Put code before a line of the page, or behind it, in the same block."""

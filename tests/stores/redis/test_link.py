@@ -1,13 +1,12 @@
 """The link to Redis: its deadline, its idle connections, what is sent again."""
 
-import contextlib
 import gc
 import os
-import socket
 
 import pytest
 from helpers.servers.faults import SilentServer
-from helpers.servers.processes import HOST, all_at_once, until
+from helpers.servers.processes import all_at_once, until
+from helpers.servers.resolver import dead_addresses
 from helpers.store_assertions import packets, timed_failure
 from redis.exceptions import NoScriptError
 
@@ -72,13 +71,8 @@ class TestStores:
 
 class TestLink:
     def test_a_host_that_takes_no_connection_costs_no_more_than_the_deadline(self):
-        with socket.create_server((HOST, 0), backlog=0) as full, contextlib.ExitStack() as stack:
-            address = full.getsockname()
-            for _ in range(4):  # until the queue is full and the kernel answers nobody
-                client = stack.enter_context(socket.socket())
-                client.setblocking(False)
-                client.connect_ex(address)
-            url = f"redis://{HOST}:{address[1]}/0?socket_connect_timeout=60"
+        with dead_addresses(1) as [(host, port)]:
+            url = f"redis://{host}:{port}/0?socket_connect_timeout=60"
             _, took = timed_failure(open_store(url, {"deadline": 0.4}).ping)
         assert took < 10
 
