@@ -1,13 +1,12 @@
 """`Retries(seconds=...)` covers connecting, sending and the whole answer, however it trickles."""
 
-import contextlib
-import socket
 import threading
 import time
 
 import pytest
 from helpers.callers.http_callers import CALLERS, DONE, Script, serving
-from helpers.servers.processes import HOST, until
+from helpers.servers.faults import ScriptedServer
+from helpers.servers.processes import until
 
 from flask_idempotence.client import Retries
 
@@ -28,48 +27,19 @@ WAYS = {
 }
 
 
-class Trickle:
-    """A server that answers byte by byte, ten in a second; or that reads so slowly."""
+def trickling(way):
+    """Return the answer of a server byte by byte, ten in a second; or one that reads so slowly."""
+    at_once, by_and_by = WAYS[way]
 
-    def __init__(self, way):
-        self._at_once, self._by_and_by = WAYS[way]
-        self.connections = 0
-        self._over = threading.Event()
+    def answer(connection, _):
+        while at_once is None and connection.recv(1000):
+            time.sleep(0.1)
+        connection.sendall(at_once or b"")
+        for byte in by_and_by:
+            time.sleep(0.1)
+            connection.sendall(bytes([byte]))
 
-    def __enter__(self):
-        self._listener = socket.create_server((HOST, 0))
-        self.url = f"http://{HOST}:{self._listener.getsockname()[1]}"
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *_):
-        self._over.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join()
-        self._listener.close()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                connection, _ = self._listener.accept()
-                self.connections += 1
-                self._threads.append(threading.Thread(target=self._serve, args=[connection]))
-                self._threads[-1].start()
-
-    def _serve(self, connection):
-        with connection, contextlib.suppress(OSError):
-            if self._at_once is None:
-                while not self._over.wait(0.1):
-                    connection.recv(1000)
-                return
-            connection.recv(100_000)
-            connection.sendall(self._at_once)
-            for byte in self._by_and_by:
-                if self._over.wait(0.1):
-                    break
-                connection.sendall(bytes([byte]))
+    return answer
 
 
 @pytest.mark.parametrize("library", CALLERS)
@@ -78,12 +48,13 @@ def test_an_answer_that_trickles_ends_with_the_time_of_all_attempts(library, way
     body = b"x" * 30_000_000 if way == "before it reads the request" else b"{}"
     call = CALLERS[library](Retries(seconds=SECONDS), pauses)
     begin = time.monotonic()
-    with Trickle(way) as server:
+    with ScriptedServer() as server:
+        server.answer = trickling(way)
         with pytest.raises(call.NO_ANSWER) as caught:
-            call("POST", server.url, content=body, timeout=10)
+            call("POST", f"http://{server.address}", content=body, timeout=10)
         lasted = time.monotonic() - begin
         assert SECONDS <= lasted < SECONDS + SLACK
-        assert server.connections == 1
+        assert len(server.connections) == 1
         [note] = caught.value.__notes__
         assert note.startswith("Attempts, all with the same key: 1, in ")
         if way in {"the body", "chunks"}:  # no thread is left behind that reads on

@@ -1,10 +1,12 @@
-"""Servers that fail on purpose: one that never answers, and a proxy that loses what it carries."""
+"""Servers that fail on purpose, or say what a test tells them, and a proxy that loses things."""
 
 import contextlib
 import importlib
 import socket
 import struct
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 from flask_idempotence.stores.redis.store import CLAIM as _CLAIM
@@ -27,6 +29,44 @@ class SilentServer:
 
     def __exit__(self, *_):
         self._listener.close()
+
+
+class ScriptedServer:
+    """A server that answers each packet as it is told, over real connections."""
+
+    def __enter__(self):
+        self._listener = socket.create_server((HOST, 0))
+        self.address = f"{HOST}:{self._listener.getsockname()[1]}"
+        self.url = f"redis://{self.address}/1"
+        self.packets = []
+        self.connections = []
+        self.handshake_takes = 0.0
+        self.answer = lambda connection, packet: connection.sendall(b"+PONG\r\n")
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.connections.append(connection)
+                threading.Thread(target=self._serve, args=[connection], daemon=True).start()
+
+    def _serve(self, connection):
+        with contextlib.suppress(OSError):
+            while packet := connection.recv(65536):
+                if b"SELECT" in packet:
+                    time.sleep(self.handshake_takes)
+                    connection.sendall(b"+OK\r\n")
+                else:
+                    self.packets.append(packet)
+                    self.answer(connection, packet)
+
+    def __exit__(self, *_):
+        for each in (self._listener, *self.connections):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
 
 def _original(module, name):

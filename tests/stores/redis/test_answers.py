@@ -26,8 +26,6 @@ from flask_idempotence.stores.base import (
     TokenOutcome,
 )
 
-from .test_replies import Server
-
 OWNER = b"o" * 16
 
 REPLIES = [
@@ -84,15 +82,8 @@ OPERATIONS = {
 }
 
 
-@pytest.fixture
-def server():
-    made = Server()
-    yield made
-    made.close()
-
-
 def uris(server):
-    place = server.url.removeprefix("redis://").removesuffix("/1")
+    place = server.address
     return {
         "alone": f"redis://{place}/0",
         "with a database": server.url,

@@ -1,6 +1,5 @@
 """The bytes of a round trip: replies in pieces, too many or too late."""
 
-import contextlib
 import os
 import signal
 import socket
@@ -87,49 +86,6 @@ def test_a_shorter_limit_holds_for_a_reply_that_is_waited_for_already(pair):
     with deadline.limit(0.1), pytest.raises(redis.TimeoutError):
         receive(link)
     assert time.monotonic() - started < 1
-
-
-class Server:
-    """A server that answers each packet as it is told, over real connections."""
-
-    def __init__(self):
-        self._listener = socket.create_server((HOST, 0))
-        self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/1"
-        self.packets = []
-        self.connections = []
-        self.handshake_takes = 0.0
-        self.answer = lambda connection, packet: connection.sendall(b"+PONG\r\n")
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                self.connections.append(connection)
-                threading.Thread(target=self._serve, args=[connection], daemon=True).start()
-
-    def _serve(self, connection):
-        with contextlib.suppress(OSError):
-            while packet := connection.recv(65536):
-                if b"SELECT" in packet:
-                    time.sleep(self.handshake_takes)
-                    connection.sendall(b"+OK\r\n")
-                else:
-                    self.packets.append(packet)
-                    self.answer(connection, packet)
-
-    def close(self):
-        for each in (self._listener, *self.connections):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-
-
-@pytest.fixture
-def server():
-    made = Server()
-    yield made
-    made.close()
 
 
 def test_a_connection_with_more_replies_than_were_asked_for_is_not_used_again(server):
