@@ -1,7 +1,5 @@
 """A server that falls silent: a few operations wait for it, then none but the one that looks."""
 
-import os
-import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +7,7 @@ import pytest
 from helpers.apps import make_app
 from helpers.servers.faults import Proxy, SilentServer
 from helpers.servers.processes import all_at_once, until
+from helpers.store_assertions import is_true_in_a_child
 
 from flask_idempotence import StoreError, no_repeat_submit
 from flask_idempotence.stores import open_store
@@ -55,11 +54,7 @@ def test_after_a_few_silences_everybody_fails_at_once(fresh_redis, store):
 def test_one_at_a_time_in_each_process_looks_until_it_answers_again(fresh_redis, store):
     fresh_redis.pause()
     wear_out(store)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(5)
-        os._exit(0 if timed(store.ping)[1] > AT_ONCE else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert is_true_in_a_child(lambda: timed(store.ping)[1] > AT_ONCE)
     for _ in range(2):
         time.sleep(PROBE_EVERY)
         outcomes = all_at_once([lambda: timed(store.ping)] * 8)

@@ -8,7 +8,6 @@ ones fail at once. After the cure none waits again, and within a second all succ
 import contextlib
 import itertools
 import os
-import signal
 import sys
 import time
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from helpers.servers.faults import Proxy
 from helpers.servers.processes import HOST, RedisServer, all_at_once, until
 from helpers.servers.resolver import Resolver, dead_addresses
 from helpers.servers.topologies import SERVICE, Cluster, SentinelGroup, TlsServer, has_tls
+from helpers.store_assertions import is_true_in_a_child
 
 from flask_idempotence import MemoryStore, StoreError
 from flask_idempotence.stores import open_store
@@ -297,6 +297,12 @@ def test_a_server_that_does_not_read_what_is_sent_costs_one_deadline(world):
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_that_was_forked_during_the_first_connections_waits_for_none(world):
     """Every lock is held by a thread that is not there in the child."""
+
+    def waits_for_none():
+        world.resolver.answer()
+        outcome, took = outcome_of(world.store)
+        return outcome == "done" and took < DEADLINE / 4 + MARGIN
+
     as_new(world)
     with world.resolver.hanging():
         node = next(iter(world.store._deployment._nodes()))
@@ -306,14 +312,7 @@ def test_a_child_that_was_forked_during_the_first_connections_waits_for_none(wor
         with contextlib.ExitStack() as stack:
             for lock in locks:
                 stack.enter_context(lock)
-            child = os.fork()
-            if child == 0:
-                signal.alarm(20)
-                world.resolver.answer()
-                outcome, took = outcome_of(world.store)
-                os._exit(0 if outcome == "done" and took < DEADLINE / 4 + MARGIN else 1)
-        world.resolver.answer()
-    assert os.waitpid(child, 0)[1] == 0
+            assert is_true_in_a_child(waits_for_none)
 
 
 class Scene:

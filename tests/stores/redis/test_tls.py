@@ -1,13 +1,12 @@
 """A server that speaks TLS; left out where the server to test with was built without it."""
 
-import os
-import signal
 import ssl
 from types import SimpleNamespace
 
 import pytest
 from helpers.servers.processes import HOST, all_at_once
 from helpers.servers.topologies import TlsServer, make_certificate
+from helpers.store_assertions import answers, is_true_in_a_child
 
 from flask_idempotence import StoreError
 from flask_idempotence.stores import open_store
@@ -96,12 +95,8 @@ def test_a_child_that_was_forked_during_the_first_connection_waits_for_no_thread
     store = open_store(tls_url(tls_server), {"deadline": 40})
     tls = store._deployment._node.connect.__self__._class.tls
     with tls._making:
-        child = os.fork()
-        if child == 0:
-            signal.alarm(8)  # a quarter of the deadline is ten seconds
-            store.ping()
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
+        # A quarter of the deadline is ten seconds.
+        assert is_true_in_a_child(lambda: answers(store), 8)
     store.ping()
 
 
