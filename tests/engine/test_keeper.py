@@ -77,15 +77,6 @@ def test_a_lease_of_a_second_is_raised_at_a_third_and_then_renewed_at_every_thir
     assert isinstance(harness.rival(), Running)
 
 
-def test_what_is_no_longer_watched_is_not_renewed():
-    harness = ClaimingHarness(lease=1)
-    hold = harness.hold()
-    assert harness.keeper.unwatch(hold)
-    harness.pass_time(1.1)
-    assert harness.store.batches == 0
-    assert harness.rival() == Claimed()
-
-
 def test_many_leases_are_renewed_in_few_batches():
     harness = ClaimingHarness(lease=30)
     for number in range(1000):

@@ -174,12 +174,6 @@ def fails_midway():
     raise ValueError("the body failed")
 
 
-def changes_its_mind():
-    yield "one "
-    current_guard.release()
-    yield request.path
-
-
 def test_a_streamed_response_holds_until_it_is_closed(guard):
     site = stream(guard)
     response = site.submit(buffered=False)
@@ -214,12 +208,6 @@ def test_a_body_that_fails_midway_is_a_failure(guard):
     with pytest.raises(ValueError, match="the body failed"):
         site.submit()
     assert site.runs_after(2) == HOW_OFTEN_IT_RUNS[guard]["failure"]
-
-
-def test_a_body_may_release_by_hand_while_it_is_sent(guard):
-    site = stream(guard, body=lambda: stream_with_context(changes_its_mind()))
-    assert site.submit().text == "one /"
-    assert site.runs_after(2) == 3
 
 
 @pytest.mark.parametrize("propagate", [True, False])

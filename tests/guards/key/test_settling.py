@@ -137,15 +137,6 @@ def test_a_predicate_of_the_applications_own_tells_successes():
     assert keyed.verdicts({}, {}) == [503, 503]
 
 
-def test_a_predicate_sees_the_finished_response_once():
-    seen = []
-    keyed = KeyedApp(
-        lambda: ({"a": 1}, 201), remember=lambda response: seen.append(response) or True
-    )
-    outcomes(keyed)
-    assert [(response.status_code, response.json) for response in seen] == [(201, {"a": 1})]
-
-
 class TestKilled:
     def test_at_most_once_says_for_the_ttl_that_the_outcome_is_unknown(self):
         keyed = KeyedApp(killed, guarantee="at-most-once", ttl=100)
@@ -162,13 +153,6 @@ class TestKilled:
         keyed.clock.advance(0.2)
         with pytest.raises(SystemExit):
             keyed.send()
-
-    @pytest.mark.parametrize("decision", [current_guard.release, current_guard.keep])
-    def test_what_the_view_had_decided_by_hand_is_void(self, decision):
-        keyed = KeyedApp(lambda: decision() or killed(), guarantee="at-most-once")
-        with pytest.raises(SystemExit):
-            keyed.send()
-        assert keyed.verdicts({}) == ["key-in-progress"]
 
 
 class TestByHand:

@@ -73,16 +73,6 @@ def slug(answer):
 
 class TestCompletion:
     @GUARANTEES
-    def test_whose_answer_is_lost_once_is_sent_again_at_once(self, proxy, path):
-        shop = Shop(proxy.url)
-        shop.in_view = lambda: proxy.drop_next_replies(1, after=COMPLETE)
-        with record_signals(shop.app) as signals:
-            answer = shop.post("k", path)
-            assert "Idempotent-Stored" not in answer.headers
-            assert shop.replays("k", path)
-        assert (shop.runs, signals.count("completed")) == (1, 1)
-
-    @GUARANTEES
     def test_whose_answer_is_lost_for_good_is_told_to_be_not_stored_yet(self, proxy, path):
         shop = Shop(proxy.url)
         shop.in_view = lambda: proxy.drop_next_replies(2, after=COMPLETE)
@@ -182,13 +172,6 @@ def fill(client):
 
 
 class TestClaim:
-    @GUARANTEES
-    def test_whose_answer_is_lost_once_is_granted_when_it_is_sent_again(self, proxy, path):
-        shop = Shop(proxy.url)
-        proxy.drop_next_replies(1, after=CLAIM)
-        assert shop.post("k", path).json == {"run": 1}
-        assert (shop.replays("k", path), shop.runs) == (True, 1)
-
     @GUARANTEES
     def test_whose_answer_is_lost_for_good_is_taken_back(self, proxy, path):
         shop = Shop(proxy.url)

@@ -69,14 +69,6 @@ def test_the_setting_is_the_default():
 
 
 class TestArguments:
-    def test_only_the_named_arguments_count(self):
-        shop = Shop(5, only=("item",))
-        assert shop.codes(
-            {},
-            {"json": {"item": "tea", "note": "!"}, "path": "/orders/2?x=1"},
-            {"json": {"item": "milk"}},
-        ) == [200, 409, 200]
-
     def test_a_key_stands_for_the_arguments_and_the_body_is_not_read(self):
         unread = []
         shop = Shop(

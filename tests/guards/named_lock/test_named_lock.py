@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from helpers.once_operations import OnceApp, elsewhere
 
-from flask_idempotence import LeaseLost, Running, current_guard, no_repeat_submit
+from flask_idempotence import LeaseLost, Running, current_guard
 from flask_idempotence.testing import record_signals
 
 ID = UUID("8e03978e-40d5-43e8-bc93-6894a57f9324")
@@ -86,13 +86,6 @@ def test_a_decorated_function_holds_it_while_it_runs(site):
 # Its lease
 
 
-def test_the_keeper_renews_it_at_its_own_length(site):
-    with site.app.app_context(), site.idempotence.lock("stock", lease=6):
-        for _ in range(20):
-            site.pass_time(5)
-            assert 3 <= held_for(site) <= 6
-
-
 @pytest.mark.parametrize(("lease", "left"), [(None, 30), (6, 6), (timedelta(minutes=2), 100)])
 def test_its_lease_is_its_own_or_the_setting_and_at_most_the_longest_hold(lease, left):
     site = OnceApp(IDEMPOTENCE_MAX_HOLD=100.0)
@@ -148,19 +141,6 @@ def test_it_has_a_mode_and_a_place_of_its_own(site):
         ("claimed", "mutex", "-"),
         ("released", "mutex", "-"),
     ]
-
-
-def test_what_a_view_decides_within_it_is_about_the_guard_of_the_view(site):
-    @site.app.post("/<word>")
-    @no_repeat_submit(60)
-    def view(word):
-        with site.idempotence.lock("stock"), site.idempotence.lock(word):
-            getattr(current_guard, word)()
-        return "no", 503 if word == "keep" else 200
-
-    client = site.app.test_client()
-    assert [client.post("/release").status_code for _ in range(2)] == [200, 200]
-    assert [client.post("/keep").status_code for _ in range(2)] == [503, 409]
 
 
 def test_running_that_nobody_catches_answers_a_request(site):

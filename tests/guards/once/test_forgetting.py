@@ -47,14 +47,6 @@ def test_what_runs_stays_its_owners(once_app, where):
     assert once_app.work() == (False, "paid")
 
 
-def test_others_are_remembered(once_app):
-    ids = [7, "7", ID, str(ID), (7,), ("7",)]
-    assert {once_app.word(id_) for id_ in ids} == {"first"}
-    assert forget(once_app, 7)
-    assert [once_app.word(id_) for id_ in ids] == ["first", *["done"] * 5]
-    assert once_app.word(7, scope="mail") == "first"
-
-
 def test_of_many_who_forget_at_once_one_is_told_that_it_did(once_app):
     for round_ in range(5):
         once_app.work(round_)

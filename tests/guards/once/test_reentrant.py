@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 import os
-from contextlib import suppress
 
 import pytest
 from helpers.every_store import EVERY_STORE, storage_settings
@@ -34,20 +33,6 @@ def test_the_inner_block_is_a_part_of_the_outer_one(kind, request):
             outer.result = "of the outer"
         assert once_app.work() == (False, "of the outer")
     assert told.names == ["claimed", "rejected", "completed", "replayed"]
-
-
-def test_how_the_inner_block_ends_frees_the_operation_only_with_the_outer_one(once_app):
-    with record_signals(once_app.app) as told:
-        with once_app.app.app_context(), once_app.once():
-            with suppress(ValueError), once_app.once():
-                raise ValueError
-            assert once_app.word() == "running"
-        with once_app.app.app_context(), suppress(ValueError), once_app.once("2"):
-            once_app.end(ValueError("no"), "2")
-        with once_app.app.app_context(), once_app.once("3"), once_app.once("3"):
-            current_guard.release()
-    ends = ["completed", "claimed", "released", "claimed", "released"]
-    assert told.names == ["claimed", "rejected", *ends]
 
 
 def test_a_block_of_another_application_is_none_of_its_own(once_app):

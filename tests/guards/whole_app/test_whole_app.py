@@ -233,14 +233,6 @@ class TestGuarded:
         with pytest.raises(ConfigurationError, match=r"'view'.*remember"):
             app.send()
 
-    def test_a_method_without_rules_beside_one_with_some_is_guarded(self):
-        app = WholeApp(rule=None)
-        guarded = idempotent(on_repeat="reject")(lambda self: "posted")
-        app.add_url_rule("/", view_func=orders(post=guarded))
-        assert app.twice() == [200, "key-repeated"]
-        assert app.twice(method="PATCH") == REPLAYED
-        assert app.store.claims == 4
-
     def test_a_view_behind_a_guard_of_another_mode_is_guarded_as_well(self):
         app = WholeApp(no_repeat_submit(60)(lambda: "done"))
         assert app.twice() == REPLAYED
