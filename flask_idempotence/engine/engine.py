@@ -42,14 +42,11 @@ from .values import NO_OPERATION, Found, Operation, Unguarded, Verdict
 _logger = logging.getLogger("flask_idempotence")
 
 SHORTEST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
-"""Seconds between two claims of a request that waits for a running one."""
+LONGEST_PAUSE = 1.0  # seconds between two claims of a request that waits for a running one
+_REST = 0.001  # seconds that are too short to wait for: sums of pauses are not exact
 
-_REST = 0.001
-"""Seconds that are too short to wait for: sums of pauses are not exact."""
-
+# Guarded requests between two searches for settings that were changed late.
 LATE_SETTINGS_EVERY = 64
-"""Guarded requests between two searches for settings that were changed late."""
 
 _MOST_BOUND = 10_000
 
@@ -68,10 +65,9 @@ def new_owner() -> bytes:
 class Admission(NamedTuple):
     """The result of a request at a guard; empty where the view runs without a claim of its own."""
 
+    # Its view runs under it: its own, or that of an outer guard whose view runs once more.
     claim: Claim | None = None
-    """Its view runs under it: its own, or that of an outer guard whose view runs once more."""
-    reply: Any = None
-    """The answer to a repeat, in place of the view."""
+    reply: Any = None  # the answer to a repeat, in place of the view
 
 
 class Engine:

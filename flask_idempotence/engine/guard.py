@@ -67,11 +67,8 @@ _NOT_RENEWED = (
 
 _GRAVEST_FIRST = (Verdict.NOT_RUN, Verdict.FAILED, Verdict.FINAL)
 
-Runner = tuple[int, int, object]
-"""A process, a thread and an asyncio task."""
-
-numbers = itertools.count(1)
-"""They rise from claim to claim, and from request to request."""
+Runner = tuple[int, int, object]  # a process, a thread and an asyncio task
+numbers = itertools.count(1)  # they rise from claim to claim, and from request to request
 
 
 class Claim:
@@ -242,8 +239,7 @@ def argument(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-MODES: dict[str, type[Guard]] = {}
-"""The guard of each mode, by the mode's name."""
+MODES: dict[str, type[Guard]] = {}  # the guard of each mode, by the mode's name
 
 
 class Guard:

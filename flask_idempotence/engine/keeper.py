@@ -31,29 +31,27 @@ from .store_calls import StoreCalls
 
 _logger = logging.getLogger("flask_idempotence")
 
+# Seconds without work after which the thread ends; the next work starts another.
 IDLE_TIMEOUT = 5.0
-"""Seconds without work after which the thread ends; the next work starts another."""
 
+# Seconds that the exit of the process may take: for a tick under way, and for one more attempt at
+# each pending settlement.
 EXIT_TIMEOUT = 2.0
-"""Seconds that the exit of the process may take: for a tick under way, and for one more attempt at
-each pending settlement."""
 
+# Seconds that a settlement waits for a renewal under way, before the keeper takes it over. With
+# the settlement's own deadline, it is the cost of an outage of the store at a request's end.
 RENEWAL_TIMEOUT = 0.4
-"""Seconds that a settlement waits for a renewal under way, before the keeper takes it over. With
-the settlement's own deadline, it is the cost of an outage of the store at a request's end."""
 
-RETRY_EVERY = 0.5
-"""Seconds between two attempts at a settlement."""
+RETRY_EVERY = 0.5  # seconds between two attempts at a settlement
 
+# Failures after which the rest of a round waits for the next. With fewer, settlements that are
+# always refused would block the others; with more, a store in an outage would be flooded.
 MAX_FAILURES = 20
-"""Failures after which the rest of a round waits for the next. With fewer, settlements that are
-always refused would block the others; with more, a store in an outage would be flooded."""
 
-TIME_SLICE = 0.1
-"""Seconds of work between two rounds of renewals."""
+TIME_SLICE = 0.1  # seconds of work between two rounds of renewals
 
+# The keepers of this process, for a test that moves the clock.
 KEEPERS: WeakObjects[Keeper] = WeakObjects()
-"""The keepers of this process, for a test that moves the clock."""
 
 NO_THREADS = (
     "uWSGI runs without enable-threads: between requests and while a response is sent, no lease "

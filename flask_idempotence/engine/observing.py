@@ -35,11 +35,10 @@ _logger = logging.getLogger("flask_idempotence")
 
 T = TypeVar("T")
 
-ERROR = "error"
-"""The reason where a guard or a function of the application would have raised."""
+ERROR = "error"  # the reason where a guard or a function of the application would have raised
 
+# The reason where a guard cannot tell, since a body is too long to be kept for it.
 UNOBSERVED = "unobserved"
-"""The reason where a guard cannot tell, since a body is too long to be kept for it."""
 
 REPLAY = "replay"
 

@@ -30,14 +30,13 @@ from .values import Verdict
 if TYPE_CHECKING:
     from flask.ctx import RequestContext
 
-_STATE = "_flask_idempotence"
-"""The attribute of a request that holds its state."""
+_STATE = "_flask_idempotence"  # the attribute of a request that holds its state
 
+# Of the blocks around the running code, and of those that it has outlived.
 _begun_blocks: ContextVar[tuple[Claim, ...]] = ContextVar("flask_idempotence_blocks", default=())
-"""Of the blocks around the running code, and of those that it has outlived."""
 
+# The number of the last request that Flask has dispatched in this context.
 dispatched: ContextVar[int] = ContextVar("flask_idempotence_dispatched", default=0)
-"""The number of the last request that Flask has dispatched in this context."""
 
 
 class Observed(ABC):

@@ -27,14 +27,13 @@ _logger = logging.getLogger("flask_idempotence")
 
 T = TypeVar("T")
 
-LOG_EVERY = 5.0
-"""Seconds between two log lines about a store that does not answer."""
+LOG_EVERY = 5.0  # seconds between two log lines about a store that does not answer
 
+# Seconds that the store may take of a request that is only observed, for all guards together.
 OBSERVED_SECONDS = 0.1
-"""Seconds that the store may take of a request that is only observed, for all guards together."""
 
+# Operations without whose answer a view runs unguarded, where the policy is to allow it.
 _RUN_VIEWS = frozenset({"claim", "take_token"})
-"""Operations without whose answer a view runs unguarded, where the policy is to allow it."""
 
 
 class StoreCalls:

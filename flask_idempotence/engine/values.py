@@ -41,8 +41,7 @@ class Operation(NamedTuple):
         )
 
 
-NO_OPERATION = Operation(b"")
-"""Of a view that is not claimed."""
+NO_OPERATION = Operation(b"")  # of a view that is not claimed
 
 
 class Unguarded(NamedTuple):
@@ -55,31 +54,24 @@ class Verdict(Enum):
     """The judgement about the result of a view or a block; `Claim.verdict` weighs the facts."""
 
     SUCCEEDED = auto()
-    FINAL = auto()
-    """It failed for good: its writes are rolled back, and its record is kept."""
-    FAILED = auto()
-    """It failed, and may run again."""
+    FINAL = auto()  # it failed for good: its writes are rolled back, and its record is kept
+    FAILED = auto()  # it failed, and may run again
+    # An inner guard has refused, and the view has not run: it may, even under at-most-once.
     NOT_RUN = auto()
-    """An inner guard has refused, and the view has not run: it may, even under at-most-once."""
-    KEPT = auto()
-    """`current_guard.keep()` was called."""
-    RELEASED = auto()
-    """`current_guard.release()` was called."""
-    CUT_OFF = auto()
-    """The body of the request broke off: the client sends it again."""
-    UNKNOWN = auto()
-    """Some of its writes were committed below the session, without its record."""
+    KEPT = auto()  # `current_guard.keep()` was called
+    RELEASED = auto()  # `current_guard.release()` was called
+    CUT_OFF = auto()  # the body of the request broke off: the client sends it again
+    UNKNOWN = auto()  # some of its writes were committed below the session, without its record
 
 
+# The operation may run again.
 FAILURES = (Verdict.FAILED, Verdict.NOT_RUN, Verdict.RELEASED, Verdict.CUT_OFF)
-"""The operation may run again."""
 
-SUCCESSES = (Verdict.SUCCEEDED, Verdict.KEPT)
-"""The transaction of `within=` is committed."""
+SUCCESSES = (Verdict.SUCCEEDED, Verdict.KEPT)  # the transaction of `within=` is committed
 
 
+# The state of an operation that could not be claimed, as the store reports it.
 Found = Running | Done | Crashed | TokenOutcome
-"""The state of an operation that could not be claimed, as the store reports it."""
 
 
 class Settlement(NamedTuple):

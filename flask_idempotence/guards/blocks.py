@@ -30,8 +30,8 @@ _logger = logging.getLogger("flask_idempotence")
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# The id of an operation. `7` and `"7"` are two; a tuple is for ids of several parts.
 Id = str | int | UUID | tuple["Id", ...]
-"""The id of an operation. `7` and `"7"` are two; a tuple is for ids of several parts."""
 
 
 def name_of(*parts: str, id: object) -> bytes:  # noqa: A002 - its name in the interface

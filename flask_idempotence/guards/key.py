@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("flask_idempotence")
 
+# Arguments by which two guards of one key must agree, besides `within`.
 _PROMISES = ("guarantee", "compare", "on_repeat", "remember")
-"""Arguments by which two guards of one key must agree, besides `within`."""
 
 _TRANSIENT = frozenset({401, 403, 408, 409, 425, 429})
 

@@ -40,8 +40,8 @@ V = TypeVar("V")
 
 _EXEMPT = "__idempotence_exempt__"
 
+# What is exempt and takes no attribute, such as a bound method, of which each use is another.
 _unmarkable: list[object] = []
-"""What is exempt and takes no attribute, such as a bound method, of which each use is another."""
 
 
 def exempt(view: V) -> V:
@@ -81,8 +81,7 @@ class Fault(NamedTuple):
 
     endpoint: str
     text: str
-    toggle: str = ""
-    """The setting that lets the view run all the same where it is off."""
+    toggle: str = ""  # the setting that lets the view run all the same where it is off
 
 
 class Placed(NamedTuple):

@@ -33,14 +33,9 @@ R = TypeVar("R")
 Subject = Callable[..., object] | Blueprint
 S = TypeVar("S", bound=Subject)
 
-GUARDED = "__idempotence_guarded__"
-"""Marks a view that a decorator has put behind a guard."""
-
-CARRIED = "__idempotence_guards__"
-"""Where a Blueprint has its guards, by mode."""
-
-HAS_SERVED = "__idempotence_served__"
-"""Marks a Blueprint whose guards are around its views."""
+GUARDED = "__idempotence_guarded__"  # marks a view that a decorator has put behind a guard
+CARRIED = "__idempotence_guards__"  # where a Blueprint has its guards, by mode
+HAS_SERVED = "__idempotence_served__"  # marks a Blueprint whose guards are around its views
 
 _COPIED = (
     "{} of the endpoint {!r} was called in a copy of its request's context, as in a thread that a "
@@ -48,8 +43,8 @@ _COPIED = (
     "Put such a decorator inside the guard."
 )
 
+# Where a wrapper has itself and its guard: `wraps` copies it to other functions.
 _GUARD = "__idempotence_guard__"
-"""Where a wrapper has itself and its guard: `wraps` copies it to other functions."""
 
 
 class Decorator:

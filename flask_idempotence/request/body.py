@@ -33,17 +33,14 @@ if TYPE_CHECKING:
 
 FORM = "application/x-www-form-urlencoded"
 
+# Bytes of the longest body that is held in memory; a longer one is held in a temporary file.
+# A guard that only observes reads no longer one.
 IN_MEMORY = 1 << 20
-"""Bytes of the longest body that is held in memory; a longer one is held in a temporary file.
 
-A guard that only observes reads no longer one.
-"""
+WHOLE = "flask_idempotence.body"  # where the environment has the body that a guard has read whole
 
-WHOLE = "flask_idempotence.body"
-"""Where the environment has the body that a guard has read whole."""
-
+# Where it has a function in place of `_read`, while a guard asks that only observes.
 OBSERVED = "flask_idempotence.observed"
-"""Where it has a function in place of `_read`, while a guard asks that only observes."""
 
 _logger = logging.getLogger("flask_idempotence")
 
@@ -79,10 +76,9 @@ class Body:
 
     stream: IO[bytes]
     size: int
-    data: bytes | None
-    """None where the bytes are in a temporary file."""
+    data: bytes | None  # None where the bytes are in a temporary file
+    # Whether the application has read a part before, or all, and does not hold it.
     is_partial: bool = False
-    """Whether the application has read a part before, or all, and does not hold it."""
 
 
 def body_of(request: Request) -> Body:

@@ -20,25 +20,26 @@ from .key_header import environ_key
 from .proxies import session_with_content
 from .senders import Asked, Sender, user_in_session
 
+# Names of tokens against forged requests: each visitor has one, and it may change any time.
 FORGERY = re.compile(r"csrf|xsrf", re.IGNORECASE)
-"""Names of tokens against forged requests: each visitor has one, and it may change any time."""
 
+# Cookies of firewalls, analytics and consent tools whose names look like credentials. They are
+# renewed between two requests of one client.
 RENEWED = frozenset({"amp_token", "aws-waf-token", "didomi_token"})
-"""Cookies of firewalls, analytics and consent tools whose names look like credentials. They are
-renewed between two requests of one client."""
 
 _CREDENTIAL = re.compile(r"key|token|auth|secret|session|jwt|credential|passw", re.IGNORECASE)
 _HARMLESS = re.compile(r"idempot|^sec-", re.IGNORECASE)
 _PREFIX = re.compile(r"__(?:Host|Secure)-")
 
+# Schemes whose credentials are sent again as they are.
 _STABLE = frozenset(
     {
         *("api-key", "apikey", "basic", "bearer", "client-id", "dpop", "jwt", "key"),
         *("private-token", "privatetoken", "ssws", "token", "x-api-key"),
     }
 )
-"""Schemes whose credentials are sent again as they are."""
 
+# Schemes that sign each request: the parameters that name the sender, and those besides.
 _SIGNED = {
     "digest": (("username", "username*"), ("realm",)),
     "hawk": (("id",), ("app",)),
@@ -46,10 +47,9 @@ _SIGNED = {
     "oauth": (("oauth_consumer_key",), ("oauth_token",)),
     "signature": (("keyid",), ()),
 }
-"""Schemes that sign each request: the parameters that name the sender, and those besides."""
 
+# Schemes of the form `name:signature`.
 _WITH_COLON = frozenset({"aws", "sharedkey", "sharedkeylite"})
-"""Schemes of the form `name:signature`."""
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{1,30}")
 _SCOPE = re.compile(r"/\d{8}/")

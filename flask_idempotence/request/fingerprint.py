@@ -22,14 +22,11 @@ from ..errors import ConfigurationError
 from .body import IN_MEMORY, body_of, digest_of
 from .forms import FORMS, compared_form
 
+# A keyed hash is cut to 128 bits: collisions cannot be searched for without the key.
 HASH_BYTES = 16
-"""A keyed hash is cut to 128 bits: collisions cannot be searched for without the key."""
 
-KEYSPACE = 2
-"""The version of the keyspace, part of every store key: how keys are named and hashed."""
-
-SHORT_HASH = 12
-"""How many characters of a hash a log line shows."""
+KEYSPACE = 2  # the version of the keyspace, part of every store key: how keys are named and hashed
+SHORT_HASH = 12  # how many characters of a hash a log line shows
 
 _Arguments = Mapping[str, object]
 
@@ -47,16 +44,14 @@ canonical_json = json.JSONEncoder(
     check_circular=False, sort_keys=True, separators=(",", ":"), default=_uuid
 ).encode
 
+# Bytes of the longest JSON that counts by its meaning; a longer one counts by its bytes.
+# A client may send what takes longer to compare than to parse (`benchmarks/bodies.py` has how
+# much). Where a route chooses arguments, which takes the meaning, the limit is that in memory.
 LONGEST_JSON = 1 << 14
-"""Bytes of the longest JSON that counts by its meaning; a longer one counts by its bytes.
-
-A client may send what takes longer to compare than to parse (`benchmarks/bodies.py` has how much).
-Where a route chooses arguments, which takes the meaning, the limit is that in memory.
-"""
 
 
+# Numbers with a fraction or an exponent that are read as doubles: comparing them takes long.
 MOST_FRACTIONS = 256
-"""Numbers with a fraction or an exponent that are read as doubles: comparing them takes long."""
 
 _MARK = float("nan")
 
@@ -64,11 +59,10 @@ _MARK = float("nan")
 class Selection(NamedTuple):
     """The arguments that count."""
 
+    # Names that count, and no others; None for all. A body without names does not count then.
     only: frozenset[str] | None = None
-    """Names that count, and no others; None for all. A body without names does not count then."""
     ignored: frozenset[str] = frozenset()
-    files: bool = False
-    """Whether uploaded files count, by their names and contents."""
+    files: bool = False  # whether uploaded files count, by their names and contents
     longest_json: int = LONGEST_JSON
 
     @classmethod

@@ -16,11 +16,10 @@ from .body import FORM, body_of, digest_of, is_left_unparsed, rewound, was_parse
 
 FORMS = frozenset({FORM, "multipart/form-data"})
 
-MOST_TEXT = 1 << 22
-"""Bytes of the longest form that is read field by field, without its files."""
+MOST_TEXT = 1 << 22  # bytes of the longest form that is read field by field, without its files
 
+# The bytes that a URL may hold (RFC 3986).
 _IN_URLS = re.compile(rb"[!#-;=?-Z\[\]_a-z~]*")
-"""The bytes that a URL may hold (RFC 3986)."""
 
 
 @dataclass(eq=False, repr=False, slots=True)

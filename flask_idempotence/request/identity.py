@@ -19,19 +19,19 @@ from .senders import ACCOUNTS, Asked, Sender, loaded_sender, text_of, user_in_se
 from .warnings import IdentityWarnings
 
 _Source = Callable[[Asked], list[Sender]]
+# In their order: each with its name, and the one that counts beside it, if that comes later.
 _Sources = Sequence[tuple[str, _Source, _Source | None]]
-"""In their order: each with its name, and the one that counts beside it, if that comes later."""
 
+# Sources that count together with the one that has identified the sender.
 _BESIDE = {
     "user": "session",
     "session": "user",
     "authorization": "credentials",
     "credentials": "authorization",
 }
-"""Sources that count together with the one that has identified the sender."""
 
+# Names under which Flask-Login, and Flask-Principal beside it, keep one user in a session.
 _BY_FLASK_LOGIN = ("_user_id", "identity.id")
-"""Names under which Flask-Login, and Flask-Principal beside it, keep one user in a session."""
 
 
 class Identity(NamedTuple):

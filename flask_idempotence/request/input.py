@@ -14,14 +14,13 @@ from werkzeug.wsgi import get_content_length
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-PIECE = 1 << 16
-"""Bytes that are read at a time."""
+PIECE = 1 << 16  # bytes that are read at a time
 
+# Where the environment has it; the application may have put an input of its own before it.
 CHECKED = "flask_idempotence.input"
-"""Where the environment has it; the application may have put an input of its own before it."""
 
+# The first bytes of a body that is still coded (RFC 1952, RFC 8878).
 _CODED = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
-"""The first bytes of a body that is still coded (RFC 1952, RFC 8878)."""
 
 _logger = logging.getLogger("flask_idempotence")
 

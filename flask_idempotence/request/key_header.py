@@ -19,14 +19,14 @@ from ..response.refusals import KeyInvalid
 
 LONGEST_KEY = 255
 
+# Characters of a header's value: between quotes, each character of the key escaped.
 LONGEST_VALUE = 2 * LONGEST_KEY + 2
-"""Characters of a header's value: between quotes, each character of the key escaped."""
 
 _BARE = rf"[!#-+\--~](?:[ -+\--~]{{0,{LONGEST_KEY - 2}}}[!-+\--~])?"
 _QUOTED = rf'"(?:[ !#-\[\]-~]|\\["\\]){{1,{LONGEST_KEY}}}"'
 
+# Values that are keys, without blanks around them, as a regular expression of JSON Schema too.
 VALUE_PATTERN = f"^(?:{_BARE}|{_QUOTED})$"
-"""Values that are keys, without blanks around them, as a regular expression of JSON Schema too."""
 
 _VALUE = re.compile(VALUE_PATTERN)
 

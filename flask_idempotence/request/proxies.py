@@ -24,18 +24,18 @@ class _Actual(Protocol):
     def __call__(self, proxied: T, /) -> T: ...
 
 
+# Return the object behind one of Flask's proxies.
 actual: _Actual = methodcaller("_get_current_object")
-"""Return the object behind one of Flask's proxies."""
 
 _REQUEST_CONTEXT: Any = vars(flask.globals).get("request_ctx", app_ctx)
+# Whether Flask has one kind of context, which its methods take first (since Flask 3.2).
 _HAS_ONE_CONTEXT = _REQUEST_CONTEXT is app_ctx
-"""Whether Flask has one kind of context, which its methods take first (since Flask 3.2)."""
 
+# Return the context of the current request; `RuntimeError` without one.
 current_context: Callable[[], RequestContext] = partial(actual, _REQUEST_CONTEXT)
-"""Return the context of the current request; `RuntimeError` without one."""
 
+# Return the current request; `RuntimeError` without one.
 current_request: Callable[[], Request] = partial(actual, request)
-"""Return the current request; `RuntimeError` without one."""
 
 
 def unproxied(each: T) -> T:

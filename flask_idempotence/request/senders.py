@@ -15,19 +15,19 @@ from ..errors import ConfigurationError
 from .fingerprint import canonical_json
 from .key_header import is_unguessable
 
+# Names in a session or in claims that choose an account; they count besides any user.
 ACCOUNTS = ("account_id", "tenant_id", "tenant", "organization_id", "org_id")
-"""Names in a session or in claims that choose an account; they count besides any user."""
 
+# Names in claims within which alone an id names one user.
 _ISSUERS = ("iss", "provider", "tid", *ACCOUNTS)
-"""Names in claims within which alone an id names one user."""
 
+# Functions that return the whole of an id, and a mark of its kind: a subclass may mask it.
 _TEXTS: dict[type, Callable[[Any], str]] = {
     str: lambda value: f"={str.__str__(value)}",
     int: lambda value: f"#{int.__repr__(value)}",
     UUID: lambda value: f"={UUID.__str__(value)}",
     bytes: lambda value: f"%{bytes.hex(value)}",
 }
-"""Functions that return the whole of an id, and a mark of its kind: a subclass may mask it."""
 
 _NO_ID = (
     "The identity_loader returned a value of type {}. Return a text, an integer, a UUID, bytes, "

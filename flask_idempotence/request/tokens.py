@@ -37,15 +37,13 @@ PURPOSE_RULE = "A token's purpose is 1 to 64 letters, digits, '_', '.' and '-'."
 class Token:
     """A token whose signature is good, and its bearer; times are in seconds since 1970."""
 
-    name: bytes
-    """The text whose keyed hash is part of the store key."""
+    name: bytes  # the text whose keyed hash is part of the store key
     purpose: str | None
     issued: float
     expires: float
+    # The signed-in user who sent it, or for whom it is issued; `NOBODY` for a guest.
     bearer: Identity
-    """The signed-in user who sent it, or for whom it is issued; `NOBODY` for a guest."""
-    text: str
-    """The token as the client has it."""
+    text: str  # the token as the client has it
 
 
 def check_purpose(purpose: object) -> None:
@@ -68,8 +66,8 @@ class _HmacSha256(SigningAlgorithm):
 class Tokens:
     """Signs and checks the tokens of one application."""
 
+    # The wall clock, whose seconds go into the tokens.
     clock: Callable[[], float] = staticmethod(time_of_day)
-    """The wall clock, whose seconds go into the tokens."""
 
     def __init__(self, config: Config, identities: Identities, keyring: Keyring) -> None:
         self._config = config

@@ -15,6 +15,8 @@ from .senders import ACCOUNTS, Asked
 
 _logger = logging.getLogger("flask_idempotence")
 
+# Headers of requests in IANA's registry and in those of browsers and proxies. Client-Cert, Cookie
+# and From are left out: they name a sender.
 _REGISTERED = frozenset(
     re.findall(
         r"\S+",
@@ -35,15 +37,13 @@ _REGISTERED = frozenset(
         """,
     )
 )
-"""Headers of requests in IANA's registry and in those of browsers and proxies. Client-Cert, Cookie
-and From are left out: they name a sender."""
 
+# Names that identify no sender. Those of a login that is under way contain a secret.
 _NOT_TOLD = re.compile(r"csrf|xsrf|^sec-|_state_|nonce", re.IGNORECASE)
-"""Names that identify no sender. Those of a login that is under way contain a secret."""
 _MOST_NAMED = 50
 _LONGEST_NAME = 64
+# A form may have a hundred thousand names, and each comparison takes a microsecond or two.
 _MOST_COMPARED = 100
-"""A form may have a hundred thousand names, and each comparison takes a microsecond or two."""
 
 _FORWARDED = {
     "HTTP_X_FORWARDED_FOR": "X-Forwarded-For",

@@ -8,20 +8,19 @@ from typing import Any
 from flask import Request, Response
 from werkzeug.datastructures import Headers
 
+# The slug of a refusal, also where an error handler made the body.
 REFUSAL_HEADER = "Idempotence-Refusal"
-"""The slug of a refusal, also where an error handler made the body."""
 
+# `false` where a response goes out before its settlement is stored.
 STORED_HEADER = "Idempotent-Stored"
-"""`false` where a response goes out before its settlement is stored."""
 
-REPLAYED_HEADER = "Idempotent-Replayed"
-"""`true` on a response that is not the first."""
+REPLAYED_HEADER = "Idempotent-Replayed"  # `true` on a response that is not the first
 
+# Whole seconds for which a key is remembered, on a first response and on its replays.
 EXPIRES_HEADER = "Idempotent-Expires-In"
-"""Whole seconds for which a key is remembered, on a first response and on its replays."""
 
+# The attribute of a request that holds its `ResponseState`.
 RESPONSE_STATE = "_flask_idempotence_response"
-"""The attribute of a request that holds its `ResponseState`."""
 
 _CACHE_CONTROL = "Cache-Control"
 

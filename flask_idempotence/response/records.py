@@ -47,14 +47,11 @@ _BODILESS = b"bodiless"
 _UNKNOWN = b"unknown"
 _RESULT = b"result"
 
-_MOST_HEADERS = 262_144
-"""Bytes of status and headers that are remembered; servers take far fewer."""
+_MOST_HEADERS = 262_144  # bytes of status and headers that are remembered; servers take far fewer
+_WORTH_COMPRESSING = 512  # bytes; below that there is little to be saved
 
-_WORTH_COMPRESSING = 512
-"""Bytes; below that there is little to be saved."""
-
+# Head of an encrypted record: the digest of its store key, its fingerprint, and its expiry.
 _BINDING = struct.Struct(">16s16sQ")
-"""Head of an encrypted record: the digest of its store key, its fingerprint, and its expiry."""
 
 _FORGOTTEN = frozenset(
     {
@@ -91,8 +88,7 @@ class Bound(Protocol):
 class Records:
     """Makes records of responses, and responses of records."""
 
-    clock: Callable[[], float] = staticmethod(time_of_day)
-    """The wall clock, in seconds since 1970."""
+    clock: Callable[[], float] = staticmethod(time_of_day)  # the wall clock, in seconds since 1970
 
     def __init__(self, config: Config) -> None:
         self._max_body = config.key_max_body

@@ -67,9 +67,9 @@ class Refusal(IdempotenceError, HTTPException):
     slug: ClassVar[str]
     title: ClassVar[str]
     description: str
+    # A text for people, on the pages of clients that prefer HTML, where `description` is for
+    # programs. `IDEMPOTENCE_MESSAGES` replaces both.
     page: ClassVar[str] = ""
-    """A text for people, on the pages of clients that prefer HTML, where `description` is for
-    programs. `IDEMPOTENCE_MESSAGES` replaces both."""
 
     problem_base: str = "urn:flask-idempotence:"
     is_worded: bool = False  # by the route: `IDEMPOTENCE_MESSAGES` does not replace the text
