@@ -17,7 +17,7 @@ CASES = [
         for status in (201, 422)
     ),
 ]
-"""All of them, on databases too, are in proofs/databases/exactly_once/test_listeners.py."""
+"""Every event is in -m deep; on databases, in proofs/databases/exactly_once/test_listeners.py."""
 
 
 @pytest.fixture(scope="module")

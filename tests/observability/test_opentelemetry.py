@@ -102,18 +102,6 @@ def test_the_span_of_a_request_says_what_the_guard_decided(telemetry):
     assert [ours(event) for event in failed[0].events][1] == {"mode": "lock", "endpoint": "order"}
 
 
-def test_each_store_call_is_a_child_span(telemetry):
-    client = telemetry.watch(add_views(make_app())).test_client()
-    pay(client, "1", "1")
-    client.post("/orders/lose")
-    assert [[child.name for child in children] for _, children in telemetry.spans()] == [
-        ["idempotence.claim", "idempotence.complete"],
-        ["idempotence.claim"],
-        ["idempotence.claim", "idempotence.renew", "idempotence.renew"],
-    ]
-    assert not trace.get_current_span().is_recording()
-
-
 def test_the_keeper_has_no_span_where_threads_inherit_their_context(telemetry, monkeypatch):
     # As in free-threaded Python 3.14, and under opentelemetry-instrumentation-threading.
     start, renewed = threading.Thread.start, threading.Event()

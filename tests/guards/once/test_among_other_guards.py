@@ -77,6 +77,23 @@ def answer_of(once_app):
     return once_app.app.test_client().post("/")
 
 
+def test_running_that_nobody_catches_answers_a_request_by_the_settings():
+    once_app = OnceApp(
+        IDEMPOTENCE_PROBLEM_BASE="https://shop.test/",
+        IDEMPOTENCE_DUPLICATE_STATUS=200,  # it is not done: no duplicate
+    )
+    with once_app.app.app_context(), once_app.once():
+        answer = answer_of(once_app)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (409, "1")
+    assert answer.content_type == "application/problem+json"
+    assert answer.json == {
+        "type": "https://shop.test/key-in-progress",
+        "title": "Operation in progress",
+        "status": 409,
+        "detail": "This operation is being carried out already. Try again soon.",
+    }
+
+
 def test_a_result_that_is_not_stored_answers_by_the_settings():
     once_app = OnceApp(IDEMPOTENCE_PROBLEM_BASE="https://shop.test/")
     once_app.work(result="x" * 1_100_000)

@@ -8,12 +8,7 @@ from flask import Flask
 from helpers.apps import CountingStore, GuardedApp, make_app, no_answer
 from helpers.store_assertions import values_of
 
-from flask_idempotence import (
-    StoreUnavailable,
-    TokenInvalid,
-    TokenSpent,
-    one_time_token,
-)
+from flask_idempotence import StoreUnavailable, TokenInvalid, TokenSpent, one_time_token
 from flask_idempotence.testing import record_signals
 
 

@@ -11,13 +11,7 @@ from flask_login import LoginManager, UserMixin, fresh_login_required, login_use
 from helpers.apps import WERKZEUG_REFUSES_EQUAL_RULES, CountingStore, GuardedApp, make_app, verdict
 from helpers.servers.processes import all_at_once, until
 
-from flask_idempotence import (
-    ConfigurationError,
-    exempt,
-    extension,
-    idempotent,
-    no_repeat_submit,
-)
+from flask_idempotence import ConfigurationError, exempt, extension, idempotent, no_repeat_submit
 from flask_idempotence.guards.placement import place_guards
 from flask_idempotence.guards.wrapping import guards_of
 
