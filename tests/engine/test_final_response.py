@@ -4,10 +4,10 @@ from contextlib import suppress
 
 import pytest
 from flask import Blueprint, Response, got_request_exception, jsonify, redirect, request, session
-from helpers.apps import GUARDS, HOW_OFTEN_IT_RUNS, KeyedApp, Site, fail
+from helpers.apps import GUARDS, HOW_OFTEN_IT_RUNS, KeyedApp, Site, fail, make_app
 from werkzeug.exceptions import NotFound
 
-from flask_idempotence import idempotent, no_repeat_submit
+from flask_idempotence import Idempotence, idempotent, no_repeat_submit
 
 
 def on_views(function):
@@ -244,6 +244,19 @@ def test_a_blueprint_whose_teardown_fails_wedges_no_key():
         keyed.send(path="/pay")
     assert not keyed.engine.keeper._held
     assert list(keyed.store.scan("")) == []
+
+
+@pytest.mark.parametrize(("error", "then"), [(None, 409), (ValueError(), 200)])
+def test_without_a_response_the_end_of_the_context_settles(error, then):
+    app = make_app(idempotence=Idempotence())
+    view = app.post("/orders")(no_repeat_submit(60)(lambda: "done"))
+    sender = {"REMOTE_ADDR": "127.0.0.1"}
+    context = app.test_request_context("/orders", method="POST", environ_overrides=sender)
+    with suppress(ValueError), context:
+        view()
+        if error is not None:
+            raise error
+    assert app.test_client().post("/orders").status_code == then
 
 
 def test_a_signal_of_an_exception_outside_a_request_is_none_of_ours():

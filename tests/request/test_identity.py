@@ -302,6 +302,8 @@ def test_a_session_that_the_server_keeps_counts_by_its_id():
     counter = CountingApp()
     counter.app.session_interface = Interface()
     assert counter.tells_apart(by_cookie("session", "a"), by_cookie("session", "b"))
+    both = (by(Cookie="session=a", X_Api_Key=key) for key in ("1", "2"))
+    assert counter.tells_apart(*both)  # it counts beside other credentials
     assert counter.takes_for_one({}, {})
 
 

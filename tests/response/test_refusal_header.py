@@ -85,6 +85,14 @@ def test_one_that_answers_the_refusal_itself_says_it(answer):
     assert (found.status_code, found.headers[HEADER]) == (409, "token-spent")
 
 
+@pytest.mark.parametrize("own", [{}, {"Retry-After": "7"}])
+def test_a_handler_may_say_itself_when_to_try_again(own):
+    app = make_app(idempotence=Idempotence())
+    app.register_error_handler(Refusal, lambda error: ({}, error.code, own))
+    app.post("/orders")(locked(lambda: "done"))
+    assert refused(app).headers.getlist("Retry-After") == [own.get("Retry-After", "60")]
+
+
 def test_of_two_refusals_the_one_that_is_answered_is_named():
     idempotence = Idempotence()
     app = make_app(idempotence=idempotence)
