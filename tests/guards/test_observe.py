@@ -15,6 +15,7 @@ from helpers.every_store import storage_settings
 from helpers.request_bodies import BYTES, FORM, app_with, send
 from helpers.servers.processes import all_at_once
 from prometheus_client import CollectorRegistry
+from werkzeug.exceptions import ClientDisconnected
 
 from flask_idempotence import (
     Idempotence,
@@ -318,6 +319,49 @@ def test_bad_keys():
     for key in ("", "\xe4", '"open', "short"):
         pair.send(headers={"Idempotency-Key": key})
     assert pair.reasons == [("key", "key-missing"), *[("key", "key-invalid")] * 4]
+
+
+class Broken(io.RawIOBase):
+    """An input that breaks off, by an error or by its end."""
+
+    def __init__(self, error=None):
+        self._pieces, self._error = [b"a=1&", b"b=2"], error
+
+    def readinto(self, buffer):
+        if self._error and not self._pieces:
+            raise self._error
+        piece = self._pieces.pop(0) if self._pieces else b""
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
+
+
+@pytest.mark.parametrize("error", [None, OSError("gone"), ClientDisconnected()])
+@pytest.mark.parametrize(
+    "how",
+    [{"CONTENT_LENGTH": "100"}, CHUNKED, {"wsgi.input_terminated": True}],
+    ids=["length", "chunked", "neither"],
+)
+@pytest.mark.parametrize("decorate", [*DECORATORS.values(), partial(idempotent, compare=False)])
+def test_bodies_that_break_off(decorate, how, error):
+    def view():
+        read = []
+        try:
+            while piece := request.stream.read(4):
+                read.append(piece)
+        except Exception as raised:
+            read.append(type(raised).__name__.encode())
+        return b"|".join(read)
+
+    # The extension fills each piece up, also where there is no guard.
+    answers = []
+    for guard in (None, decorate(observe=True)):
+        environ = {"wsgi.input": Broken(error), **how}
+        answer = send(app_with(view, guard), b"", FORM, environ, KEY)
+        answers.append((answer.status, list(answer.headers), answer.data))
+    assert answers[0] == answers[1]
 
 
 def test_a_body_that_breaks_off_in_the_view_is_no_result():
