@@ -83,8 +83,12 @@ class IdempotentAdapter(BaseAdapter):
             _rewind(request)
             response = send(timeout=_limited(timeout, seconds))
             received.append(response)
-            if not stream:
-                _ = response.content  # to its end: one that breaks off is as good as none
+            try:
+                if not stream:
+                    _ = response.content  # to its end: one that breaks off is as good as none
+            except exceptions.RequestException as error:
+                error.request = request  # which requests leaves out here; it has the key
+                raise
             return response
 
         def late() -> exceptions.Timeout:

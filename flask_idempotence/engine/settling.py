@@ -403,4 +403,4 @@ def _report(claim: Claim, error: Exception) -> None:
 def is_refusal(request: Request, response: Response) -> bool:
     """Whether a response is the refusal of another guard, under any status: no result."""
     state: ResponseState | None = vars(request).get(RESPONSE_STATE)
-    return state is not None and state.has_refused and REFUSAL_HEADER in response.headers
+    return state is not None and bool(state.refusals) and REFUSAL_HEADER in response.headers

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -54,6 +55,7 @@ LONGEST_JSON = 1 << 14
 MOST_FRACTIONS = 256
 
 _MARK = float("nan")
+_CONSTANTS = ("NaN", "Infinity", "-Infinity")  # JSON has no such numbers, and Python reads them
 
 
 class Selection(NamedTuple):
@@ -176,6 +178,9 @@ def _json(request: Request, data: bytes, selection: Selection) -> tuple[Sequence
         counted, rest = None, value
     if rest is not None:
         colons -= canonical_json(rest).count(":")
+        if kind == "exact":  # perhaps by what is left out
+            with suppress(_UnusualNumber):
+                kind, counted = "json", _plain(counted, _doubles_up_to(MOST_FRACTIONS))
     return (kind, counted), colons
 
 
@@ -191,7 +196,7 @@ def read_json(data: bytes) -> tuple[str, object, int]:
     text. The colons are as many as in the canonical text, unless an object has a name twice.
     """
     encoding = "utf-8" if data.startswith(b'{"') else json.detect_encoding(data)
-    text = data.decode(encoding, "surrogatepass")
+    text = data.decode(encoding)  # a pair of surrogates is not the character that it stands for
     colons = text.count(":")
     if "\\u003" in text:  # colons may be escaped, and so may the backslash before `u003a`
         plain = text.replace(r"\\", "")
@@ -215,14 +220,30 @@ def _double(text: str) -> float:
 def _reader(text: str) -> Callable[[str], object]:
     if len(text) < 4 * MOST_FRACTIONS:
         return _read
-    left = iter(range(MOST_FRACTIONS))
+    return json.JSONDecoder(parse_float=_doubles_up_to(MOST_FRACTIONS)).decode
+
+
+def _doubles_up_to(most: int) -> Callable[[str], float]:
+    left = iter(range(most))
 
     def double(number: str) -> float:
         if next(left, None) is None:
             raise _UnusualNumber
         return _double(number)
 
-    return json.JSONDecoder(parse_float=double).decode
+    return double
+
+
+def _plain(value: object, double: Callable[[str], float]) -> object:
+    """Return the value with numbers in place of the pairs that `_written` has made of them."""
+    if isinstance(value, tuple):
+        text: str = value[1]
+        return float(text) if text in _CONSTANTS else double(text)
+    if isinstance(value, list):
+        return [_plain(each, double) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each, double) for name, each in value.items()}
+    return value
 
 
 def _written(text: str) -> tuple[float, str]:
@@ -253,7 +274,8 @@ class _Parsed:
 def offer_json(request: Request, data: bytes, value: object) -> None:
     """Let `request.get_json()` return the value of a body, where the application uses Flask's."""
     module = request.json_module
-    if getattr(type(module), "loads", None) is DefaultJSONProvider.loads:
+    is_flasks = getattr(type(module), "loads", None) is DefaultJSONProvider.loads
+    if is_flasks and "loads" not in vars(module):
         request.json_module = _Parsed(module, data, value)
 
 

@@ -29,7 +29,7 @@ _CACHE_CONTROL = "Cache-Control"
 class ResponseState:
     """What holds for every response to a request, also for one that replaces another."""
 
-    has_refused: bool = False  # a guard has refused; the view may continue
+    refusals: list[Exception] = field(default_factory=list)  # the view may have caught them
     headers: dict[str, str] = field(default_factory=dict)
     may_be_stored: bool = False  # by caches: a page whose headers are sent before its body is made
 

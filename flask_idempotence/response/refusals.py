@@ -92,9 +92,7 @@ class Refusal(IdempotenceError, HTTPException):
         HTTPException.__init__(self, self._made(description))
         if retry_after is None and getattr(self, "slug", "") in PASSING:  # a base has none
             retry_after = 1
-        self.retry_after: int | None = (
-            None if retry_after is None else max(1, math.ceil(retry_after))
-        )
+        self.retry_after = None if retry_after is None else max(1, math.ceil(retry_after))
 
     def because(self, reason: str) -> Self:
         """Note the cause, for the log in debug mode."""
@@ -144,7 +142,7 @@ class Refusal(IdempotenceError, HTTPException):
                 text = self.page
             self.description = text or self.description
         if has_request_context():
-            response_state(request).has_refused = True
+            response_state(request).refusals.append(self)
             after_this_request(self.add_headers)
 
     def _made(self, text: object) -> str | None:
@@ -169,9 +167,8 @@ class Refusal(IdempotenceError, HTTPException):
         A view that catches the refusal answers for itself: with a status of its own, its response
         is none of the refusal.
         """
-        # The outermost frame of a traceback is the one that caught the exception.
-        names = (frame.f_globals.get("__name__") for frame, _ in walk_tb(self.__traceback__))
-        if "flask.app" in names or response.status_code == self.code >= 400:
+        answered = [each for each in response_state(request).refusals if _is_caught_by_flask(each)]
+        if self in answered or (not answered and response.status_code == self.code >= 400):
             self.mark(response)
         return response
 
@@ -228,6 +225,12 @@ class Refusal(IdempotenceError, HTTPException):
         except Exception:  # noqa: BLE001 - no application, or a JSON provider that returns no text
             return json.dumps(problem)
         return text
+
+
+def _is_caught_by_flask(error: Exception) -> bool:
+    # The outermost frame of a traceback is the one that caught the exception.
+    names = (frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__))
+    return "flask.app" in names
 
 
 def _prefers_html(environ: WSGIEnvironment | None) -> bool:

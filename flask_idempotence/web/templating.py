@@ -39,7 +39,7 @@ def idempotence_token(purpose: str | None = None) -> str:
     engine = engine_of(app)
     if page is not None and not engine.observes(app):
         forbid_storing(page)
-    was_refused = page is not None and response_state(page).has_refused
+    was_refused = page is not None and bool(response_state(page).refusals)
     try:
         return issue_token(engine, page, purpose)
     except StoreUnavailable:

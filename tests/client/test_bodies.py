@@ -49,6 +49,21 @@ def test_a_file_is_sent_again_from_where_it_began(pauses, library, begin):
 
 
 @pytest.mark.parametrize("library", CALLERS)
+@pytest.mark.parametrize(
+    "answer",
+    [b"", HALF, (200, {"Content-Encoding": "gzip"}, b"no gzip")],
+    ids=["", "half", "gzip"],
+)
+def test_the_last_error_has_the_request_and_with_it_the_key(pauses, library, answer):
+    call, script = CALLERS[library](retries_with(pauses), pauses), Script([answer])
+    errors = requests.RequestException, httpx.RequestError
+    with serving(script) as url, pytest.raises(errors) as failed:
+        call("POST", url)
+    call.close()
+    assert failed.value.request.headers["Idempotency-Key"] == script.keys[-1]
+
+
+@pytest.mark.parametrize("library", CALLERS)
 def test_an_upload_is_sent_again_whole(pauses, library):
     call = CALLERS[library](retries_with(pauses), pauses)
     script, picture = Script([b"", DOWN, DONE]), io.BytesIO(b"the picture")

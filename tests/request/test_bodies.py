@@ -296,10 +296,15 @@ class Reading(DefaultJSONProvider):
         return {"own": super().loads(text, **options)}
 
 
+@pytest.mark.parametrize("way", ["a class", "an instance"])
 @pytest.mark.parametrize("guard", ["lock", "key"])
-def test_a_provider_of_the_application_reads_in_its_own_way(guard):
+def test_a_provider_of_the_application_reads_in_its_own_way(guard, way):
     app = app_with(lambda: request.get_json(), GUARDS[guard])  # noqa: PLW0108
-    app.json = Reading(app)
+    reading = Reading(app)
+    if way == "a class":
+        app.json = reading
+    else:
+        app.json.loads = reading.loads
     answer = send(app, b'{"a": 1}', JSON, {"CONTENT_LENGTH": "8"}, {"Idempotency-Key": "k"})
     assert json.loads(answer.data) == {"own": {"a": 1}}
 

@@ -109,6 +109,7 @@ def test_frozen_vectors_of_the_keyed_hash(config, frozen):
         (as_json("[1e400,NaN]"), as_json('[1e400,"NaN"]')),
         (as_json('{"a":1,"a":2}'), as_json('{"a":2,"a":1}')),
         (as_json("1" * 5000), as_json("1" * 5001)),
+        (as_json('"😀"'.encode()), as_json(b'"\xed\xa0\xbd\xed\xb8\x80"')),  # a pair of surrogates
     ],
 )
 def test_what_differs_differs(one, other):
@@ -222,12 +223,25 @@ def has_a_name_twice(body):
     return any(len(dict(pairs)) < len(pairs) for pairs in found)
 
 
+MANY = json.dumps([1.5] * (MOST_FRACTIONS + 1))
+
+
 @pytest.mark.parametrize("number", ["1.5", "1e+16", "-0.0"])
 def test_so_many_fractions_are_compared_as_doubles(number):
     kinds = [text(**as_json(json.dumps({"a": [0, *[float(number)] * count]})))
              for count in (MOST_FRACTIONS, MOST_FRACTIONS + 1)]  # fmt: skip
     assert [kind.split(b",")[4] for kind in kinds] == [b'"json"', b'"exact"']
     assert kinds[1].count(f'[NaN,"{number}"]'.encode()) == MOST_FRACTIONS + 1
+
+
+@pytest.mark.parametrize("counted", [0, *(NUMBERS := ["1.5", "1.50", "1e5", "NaN", MANY])])
+@pytest.mark.parametrize(
+    "selection", [Selection(ignored=frozenset({"at"})), Selection(only=frozenset({"a"}))]
+)
+def test_a_number_that_is_left_out_decides_nothing(counted, selection):
+    alone = text(selection, **as_json(f'{{"a": {counted}}}'))
+    for at in (0, *NUMBERS):
+        assert text(selection, **as_json(f'{{"a": {counted}, "at": {at}}}')) == alone, at
 
 
 @settings(deadline=None)

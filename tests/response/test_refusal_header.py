@@ -9,7 +9,7 @@ from helpers.payment_database import PaymentApp, lose_claim
 from helpers.refusal_cases import REFUSAL_CASES, refused_as_documented
 from werkzeug.exceptions import HTTPException
 
-from flask_idempotence import Idempotence, Refusal, TokenError, no_repeat_submit
+from flask_idempotence import Idempotence, Refusal, RepeatSubmit, TokenError, no_repeat_submit
 
 HEADER = "Idempotence-Refusal"
 locked = no_repeat_submit(60)
@@ -93,11 +93,19 @@ def test_a_handler_may_say_itself_when_to_try_again(own):
     assert refused(app).headers.getlist("Retry-After") == [own.get("Retry-After", "60")]
 
 
-def test_of_two_refusals_the_one_that_is_answered_is_named():
+@pytest.mark.parametrize("handles", [False, True])
+def test_of_two_refusals_the_one_that_is_answered_is_named(handles):
     idempotence = Idempotence()
     app = make_app(idempotence=idempotence)
-    app.register_error_handler(HTTPException, lambda error: ("", error.code))
+    if handles:
+        app.register_error_handler(HTTPException, lambda error: ("", error.code))
     inner = locked(lambda: "done")
+
+    @app.post("/checkout")
+    def checkout():
+        with contextlib.suppress(RepeatSubmit):
+            inner()
+        idempotence.redeem_token(token)
 
     @app.post("/orders")
     def order():
@@ -107,6 +115,8 @@ def test_of_two_refusals_the_one_that_is_answered_is_named():
 
     token = app.test_client().get("/token").json["token"]
     assert refused(app).headers[HEADER] == "repeat-submit"
+    other = refused(app, "/checkout")
+    assert (other.headers[HEADER], other.headers.get("Retry-After")) == ("token-spent", None)
 
 
 def test_what_could_not_be_committed_says_so(tmp_path):
