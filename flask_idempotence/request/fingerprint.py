@@ -178,7 +178,7 @@ def _json(request: Request, data: bytes, selection: Selection) -> tuple[Sequence
         counted, rest = None, value
     if rest is not None:
         colons -= canonical_json(rest).count(":")
-        if kind == "exact":  # perhaps by what is left out
+        if kind == "exact":  # perhaps by a number that is left out
             with suppress(_UnusualNumber):
                 kind, counted = "json", _plain(counted, _doubles_up_to(MOST_FRACTIONS))
     return (kind, counted), colons
