@@ -1,8 +1,7 @@
 """Refusals: errors that answer a request, each with a problem document (RFC 9457).
 
 Some frameworks answer HTTP errors in their own ways: Flask-RESTful, Flask-RESTX and flask-smorest
-look for a payload in the error's `data`. APIFlask passes the status and its name on, and needs a
-handler.
+look for a payload in the error's `data`; APIFlask passes status and name on, and needs a handler.
 """
 
 from __future__ import annotations
@@ -72,6 +71,7 @@ class Refusal(IdempotenceError, HTTPException):
     page: ClassVar[str] = ""
 
     problem_base: str = "urn:flask-idempotence:"
+    retry_after: int | None
     is_worded: bool = False  # by the route: `IDEMPOTENCE_MESSAGES` does not replace the text
     reason: str = ""  # for the log in debug mode; never sent
 
@@ -95,7 +95,6 @@ class Refusal(IdempotenceError, HTTPException):
         self.retry_after = None if retry_after is None else max(1, math.ceil(retry_after))
 
     def because(self, reason: str) -> Self:
-        """Note the cause, for the log in debug mode."""
         self.reason = reason
         return self
 
