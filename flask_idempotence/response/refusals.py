@@ -69,7 +69,6 @@ class Refusal(IdempotenceError, HTTPException):
     # A text for people, on the pages of clients that prefer HTML, where `description` is for
     # programs. `IDEMPOTENCE_MESSAGES` replaces both.
     page: ClassVar[str] = ""
-
     problem_base: str = "urn:flask-idempotence:"
     retry_after: int | None
     is_worded: bool = False  # by the route: `IDEMPOTENCE_MESSAGES` does not replace the text
@@ -95,6 +94,7 @@ class Refusal(IdempotenceError, HTTPException):
         self.retry_after = None if retry_after is None else max(1, math.ceil(retry_after))
 
     def because(self, reason: str) -> Self:
+        """Note the cause, for the log in debug mode."""
         self.reason = reason
         return self
 
