@@ -35,7 +35,8 @@ from ..stores.base import (
 THREADS = 32
 
 ASKED = b"a" * FINGERPRINT_BYTES
-OTHER = b"b" * FINGERPRINT_BYTES
+OTHER = ASKED[:-1] + b"b"  # it differs in the last byte
+RECORD = b"\x00\xffrecord" * 20_000  # 160 kB
 
 
 class StoreContract:
@@ -111,7 +112,18 @@ class StoreContract:
         owner = _owned(store, 0.3)
         assert store.renew([Renewal("k", owner, 10)]) == [Outcome.OK]
         self.advance(0.4)
-        assert isinstance(_rival(store), Running)
+        outcome = _rival(store)
+        assert isinstance(outcome, Running)
+        assert outcome.matches  # it has its fingerprint still
+
+    def test_a_hundred_are_renewed_at_once(self, store: Store) -> None:
+        owners = {f"k{number}": _owner() for number in range(100)}
+        for key, owner in owners.items():
+            store.claim(key, owner, ASKED, 10, 0)
+        renewals = [Renewal(key, owner, 60) for key, owner in owners.items()]
+        assert store.renew(renewals) == [Outcome.OK] * len(renewals)
+        outcomes = [store.claim(key, _owner(), OTHER, 10, 0) for key in owners]
+        assert all(isinstance(each, Running) and each.remaining > 10 for each in outcomes)
 
     def test_renewing_may_shorten_a_lease_and_keeps_a_kept_claim(self, store: Store) -> None:
         free, held = _owned(store), _owner()
@@ -142,10 +154,10 @@ class StoreContract:
     def test_a_record_is_remembered(self, store: Store) -> None:
         owner = _owned(store)
         for _ in range(2):  # the owner may complete again
-            assert store.complete("k", owner, ASKED, b"\x00\xffrecord", 60) is Outcome.OK
-        assert _rival(store) == Done(True, b"\x00\xffrecord")
-        assert _rival(store, OTHER) == Done(False, b"\x00\xffrecord")
-        assert store.claim("k", owner, ASKED, 10, 0) == Done(True, b"\x00\xffrecord")
+            assert store.complete("k", owner, ASKED, RECORD, 60) is Outcome.OK
+        assert _rival(store) == Done(True, RECORD)
+        assert _rival(store, OTHER) == Done(False, RECORD)
+        assert store.claim("k", owner, ASKED, 10, 0) == Done(True, RECORD)
 
     def test_completing_does_not_depend_on_the_lease(self, store: Store) -> None:
         gone, held = _owner(), _owner()
