@@ -66,7 +66,7 @@ def this_engine() -> Engine:
     engine = engine_of(current_app)
     if not engine.store.shared and not current_app.testing:
         print_aside(
-            "Claims are in the memory of each process: this command has an empty store of "
+            "Claims are kept in the memory of each process: this command has an empty store of "
             "its own, and cannot see those of the running workers."
         )
     return engine
