@@ -110,9 +110,7 @@ def result_failed(response: Response) -> bool:
     if response.status_code >= 400:
         return True
     chunks: object = response.response
-    if (
-        type(chunks) is list and len(chunks) == 1
-    ):  # Flask makes it so, and it is read without a copy
+    if type(chunks) is list and len(chunks) == 1:  # Flask makes it so: no copy is read
         [body] = chunks
         if type(body) is bytes and _SUCCESS not in body:
             return False

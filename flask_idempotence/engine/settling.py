@@ -108,7 +108,7 @@ class Settling:
             return value
         except Exception as error:
             if claim.transaction is not None:
-                claim.transaction.error = error
+                claim.transaction.error = type(error)
             raise
         except BaseException:
             self.abandon(claim)
@@ -301,7 +301,7 @@ class Settling:
                 on_unknown=lambda: is_sent.append(True),
             )
         except Exception as error:  # noqa: BLE001 - the caller answers with it
-            transaction.error = error
+            transaction.error = type(error)
             # Once a COMMIT was sent and its answer is not known, the claim must not be given up.
             if not is_sent:
                 claim.facts, claim.by_hand = frozenset({Verdict.FAILED}), None

@@ -41,7 +41,7 @@ class Transaction:
         is_view_over: whether the application may roll back: the guard's commit then fails.
         is_committed_below: whether it was committed below the session.
         is_committed: whether the database has committed it: a later error is a listener's.
-        error: the error that the view, or the commit, has raised.
+        error: the kind of the error that the view, or the commit, has raised.
         late_error: the error of a listener of the application after the commit.
     """
 
@@ -50,7 +50,7 @@ class Transaction:
         self.is_view_over: bool = False
         self.is_committed_below: bool = False
         self.is_committed: bool = False
-        self.error: Exception | None = None
+        self.error: type[Exception] = Exception
         self.late_error: Exception | None = None
         self.savepoint: Savepoint | None = None
         self._is_over = self._goes_on = False
@@ -139,9 +139,8 @@ class Transaction:
     def _send_commit(self, completion: Completion | None) -> None:
         session = self.session
         session.info[_COMMITTING] = self
-        event.listen(
-            session, "before_commit", self._check_alone
-        )  # it runs after the application's own
+        # It runs after the application's own.
+        event.listen(session, "before_commit", self._check_alone)
         try:
             session.commit()
         except Exception as error:
@@ -180,7 +179,7 @@ class Transaction:
     @property
     def is_constrained(self) -> bool:
         """Whether a constraint, such as a unique index, has refused it."""
-        return isinstance(self.error, IntegrityError)
+        return issubclass(self.error, IntegrityError)
 
     def roll_back(self) -> None:
         """Undo the view's writes, once: after that the session is the application's again."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -55,6 +56,8 @@ LONGEST_JSON = 1 << 14
 MOST_FRACTIONS = 256
 
 _MARK = float("nan")
+# A pair in a canonical text. In a string its quotes are escaped, and behind one comes no word.
+_PAIR = re.compile(r'\[NaN,"([\w.+-]+)"\]', re.ASCII)
 _CONSTANTS = ("NaN", "Infinity", "-Infinity")  # JSON has no such numbers, and Python reads them
 
 
@@ -102,12 +105,12 @@ def canonical_request(request: Request, selection: Selection, *scope: str) -> by
         except UnicodeDecodeError:  # bytes that are no text, and are not escaped
             query = {"": hashlib.sha256(request.query_string).hexdigest()}
     path = _path_arguments(request, selection)
-    asked = [*scope, request.method, request.endpoint, path, query]
+    asked = canonical_json([*scope, request.method, request.endpoint, path, query])
     try:
-        text = _text(asked, *_body(request, selection))
+        body = _body(request, selection)
     except (ValueError, RecursionError):  # invalid, ambiguous or too deep JSON; some forms
-        text = _text(asked, _by_bytes(request))
-    return text.encode("ascii")
+        body = _by_bytes(request)
+    return f"{asked[:-1]}{body}]".encode("ascii")
 
 
 def rule_of(request: Request) -> str:
@@ -133,38 +136,25 @@ def _path_arguments(request: Request, selection: Selection) -> _Arguments:
     return found
 
 
-def _text(asked: Sequence[Any], body: Sequence[object], colons: int | None = None) -> str:
-    """Return the canonical text, after a check of the colons in that of a JSON body."""
-    text = canonical_json([*asked, *body])
-    if colons is not None:
-        *names, path, query = asked
-        colons += "".join(map(str, names)).count(":")
-        if path or query:
-            colons += canonical_json([path, query]).count(":")
-        if text.count(":") != colons:
-            raise ValueError("An object has two values of one name.")
-    return text
-
-
-def _body(request: Request, selection: Selection) -> tuple[Sequence[object], int | None]:
-    """Return the last elements of the text, and how many colons those of a JSON body have."""
+def _body(request: Request, selection: Selection) -> str:
+    """Return the last elements of the text, each with a comma before it."""
     form = compared_form(request, files=selection.files) if request.mimetype in FORMS else None
     if form is not None:
         fields, files = selection.of(form.fields), selection.of(form.files)
         if None in fields or None in files:
             raise ValueError("a part without a name, which JSON would take for one named 'null'")
-        return ("form", fields, *(["files", files] if files else ())), None
+        return _elements("form", fields, *(["files", files] if files else ()))
     body = body_of(request)
     if not body.size:
-        return (), None
+        return ""
     if request.is_json and body.data is not None and body.size <= selection.longest_json:
         return _json(request, body.data, selection)
     if selection.only is not None and not request.is_json:
-        return (), None
-    return _by_bytes(request), None
+        return ""
+    return _by_bytes(request)
 
 
-def _json(request: Request, data: bytes, selection: Selection) -> tuple[Sequence[object], int]:
+def _json(request: Request, data: bytes, selection: Selection) -> str:
     kind, value, colons = read_json(data)
     if kind == "json":
         offer_json(request, data, value)
@@ -176,16 +166,23 @@ def _json(request: Request, data: bytes, selection: Selection) -> tuple[Sequence
             rest = {name: value[name] for name in value.keys() - counted.keys()}
     elif selection.only is not None:
         counted, rest = None, value
+    text = canonical_json(counted)
     if rest is not None:
         colons -= canonical_json(rest).count(":")
         if kind == "exact":  # perhaps by a number that is left out
             with suppress(_UnusualNumber):
-                kind, counted = "json", _plain(counted, _doubles_up_to(MOST_FRACTIONS))
-    return (kind, counted), colons
+                kind, text = "json", _with_doubles(text)
+    if text.count(":") != colons:
+        raise ValueError("An object has two values of one name.")
+    return f',"{kind}",{text}'
 
 
-def _by_bytes(request: Request) -> Sequence[object]:
-    return "bytes", digest_of(body_of(request).stream)
+def _by_bytes(request: Request) -> str:
+    return _elements("bytes", digest_of(body_of(request).stream))
+
+
+def _elements(*values: object) -> str:
+    return f",{canonical_json(values)[1:-1]}"
 
 
 def read_json(data: bytes) -> tuple[str, object, int]:
@@ -234,16 +231,16 @@ def _doubles_up_to(most: int) -> Callable[[str], float]:
     return double
 
 
-def _plain(value: object, double: Callable[[str], float]) -> object:
-    """Return the value with numbers in place of the pairs that `_written` has made of them."""
-    if isinstance(value, tuple):
-        text: str = value[1]
-        return float(text) if text in _CONSTANTS else double(text)
-    if isinstance(value, list):
-        return [_plain(each, double) for each in value]
-    if isinstance(value, dict):
-        return {name: _plain(each, double) for name, each in value.items()}
-    return value
+def _with_doubles(text: str) -> str:
+    """Return a canonical text with doubles in place of the pairs that `_written` has made."""
+    double = _doubles_up_to(MOST_FRACTIONS)
+
+    def plain(pair: re.Match[str]) -> str:
+        if pair[1] not in _CONSTANTS:
+            double(pair[1])
+        return pair[1]
+
+    return _PAIR.sub(plain, text)
 
 
 def _written(text: str) -> tuple[float, str]:

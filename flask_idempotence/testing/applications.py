@@ -134,9 +134,8 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.calls: list[_Call] = []
-        self._name = (
-            f"flask_idempotence.testing.call.{id(self)}"  # the WSGI environment has the call
-        )
+        # The WSGI environment has the call by this name.
+        self._name = f"flask_idempotence.testing.call.{id(self)}"
 
     def _current_call(self) -> _Call | None:
         call: _Call | None = request.environ.get(self._name) if request else None

@@ -234,7 +234,11 @@ def test_so_many_fractions_are_compared_as_doubles(number):
     assert kinds[1].count(f'[NaN,"{number}"]'.encode()) == MOST_FRACTIONS + 1
 
 
-@pytest.mark.parametrize("counted", [0, *(NUMBERS := ["1.5", "1.50", "1e5", "NaN", MANY])])
+NUMBERS = ["1.5", "1.50", "1e5", "NaN", MANY]
+LIKE_PAIRS = ['[NaN, "1.50"]', '["[NaN,", "1.50"]', '"[NaN,\\"1.50\\"]"', '{"[NaN,": 1.50}']
+
+
+@pytest.mark.parametrize("counted", [0, *NUMBERS, *LIKE_PAIRS])
 @pytest.mark.parametrize(
     "selection", [Selection(ignored=frozenset({"at"})), Selection(only=frozenset({"a"}))]
 )

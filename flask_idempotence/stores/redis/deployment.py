@@ -208,9 +208,8 @@ class SentinelService(Deployment):
 
     def __init__(self, manager: Any, service: str, connect: Callable[..., Link]) -> None:
         super().__init__(self._connect)
-        self._manager = copy.copy(
-            manager
-        )  # it has its own way to choose, and may force an address
+        # A manager has its own way to choose, and may force an address.
+        self._manager = copy.copy(manager)
         self._manager.sentinels = [_Asked(each) for each in manager.sentinels]
         self._service = service
         self._connect_to = connect
